@@ -89,12 +89,15 @@ fn arrays_of_which_little_is_used_take_little_when_they_are_resized() {
     let ranges = [("0-64KiB", interleave), ("64KiB-", "policy = \"preferred\", nodes = \"0\"")];
     let in_ranges =
         ranges.map(|(range, place)| (format!("function = [\"made\"]\nrange = \"{range}\""), place.to_owned()));
+    let both = |place: &str| vec![by("made", place), by("resized", place)];
     for (name, rules, number, sizes) in [
-        ("interleaved", vec![by("made", interleave)], "200", ["1900000", "2200000"]),
-        ("by-blocks", vec![by("made", block)], "200", ["1900000", "2200000"]),
-        ("in-ranges", in_ranges.to_vec(), "4", ["30000000", "50000000"]),
-        ("when-resized", vec![by("resized", interleave)], "4", ["50000000", "30000000"]),
-        ("by-two", vec![by("made", interleave), by("resized", block)], "4", ["30000000", "50000000"]),
+        ("interleaved", vec![by("made", interleave)], "200", &["1900000", "2200000"][..]),
+        ("by-blocks", vec![by("made", block)], "200", &["1900000", "2200000"]),
+        ("in-ranges", in_ranges.to_vec(), "4", &["30000000", "50000000"]),
+        ("when-resized", vec![by("resized", interleave)], "4", &["50000000", "30000000"]),
+        ("by-two", vec![by("made", interleave), by("resized", block)], "4", &["30000000", "50000000"]),
+        ("in-steps", both(interleave), "200", &["200000", "2000000", "50000"]),
+        ("in-steps-by-blocks", both(block), "200", &["200000", "2000000", "50000"]),
     ] {
         let rule = |policy: Policy, (object, place): &(String, String)| policy.rule(object, place);
         let policy = rules.iter().fold(Policy::new(), rule).write(&little.dir, &format!("{name}.toml"));

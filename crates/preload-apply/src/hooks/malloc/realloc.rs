@@ -68,7 +68,7 @@ pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, r
             Some(fresh) => {
                 if !ptr.is_null() {
                     let known = real::malloc_usable_size(ptr);
-                    contents::take_over(ptr as usize, fresh as usize, known.min(size), true);
+                    contents::take_over(ptr as usize, fresh as usize, known.min(size), owned(fresh));
                     glibc::free_replaced(ptr, known);
                 }
                 fresh
@@ -133,6 +133,11 @@ fn place_instead(owner: usize, rule: usize, wanted: Wanted) -> Option<Ptr> {
     contained(|| place(state::get()?, rule, wanted)).map(|address| address as Ptr)
 }
 
+/// Bytes of the whole pages of a new object; 0 when it shares pages or is not placed.
+fn owned(fresh: Ptr) -> usize {
+    heap_table::find(fresh as usize).map_or(0, |object| object.bytes())
+}
+
 /// Changes the size of a placed object of whole pages.
 #[cold]
 #[inline(never)]
@@ -183,7 +188,7 @@ unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     heap_table::note(fresh as usize, history | heap_table::GROWN);
     noted_cut(old.base).inspect(|last| last.store(fresh as usize, Ordering::Relaxed));
     // SAFETY: the copy stays inside both blocks, and the program gives the old one up.
-    unsafe { contents::take_over(old.base, fresh as usize, old.bytes(), placed.is_some()) };
+    unsafe { contents::take_over(old.base, fresh as usize, old.bytes(), owned(fresh)) };
     heap::release(old.base, ReleasedBy::Realloc);
     fresh
 }

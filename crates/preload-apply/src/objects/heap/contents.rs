@@ -12,21 +12,30 @@ use numamma_plan::plan::HUGE_PAGE;
 const STEP: usize = HUGE_PAGE as usize;
 
 /// Copies `len` bytes of the block at `from` to the block at `to`. Of a large one the whole pages at `from` lose what
-/// they hold, if the kernel agrees; the block itself stays allocated. `is_placed`: the block at `to` is a mapping of this
-/// library. Calls the madvise that the program would, see
-/// [`crate::objects::released::unmap`].
+/// they hold, if the kernel agrees; the block itself stays allocated. `owned`: the bytes of whole pages at `to` that are a
+/// mapping of this library and have no contents yet that count; 0 when the block is of another allocator, or shares its
+/// pages. Calls the madvise that the program would, see [`crate::objects::released::unmap`].
 ///
 /// # Safety
 /// Both blocks are that large, do not overlap and belong to the caller, which gives up the contents of `from`.
-pub unsafe fn take_over(from: usize, to: usize, len: usize, is_placed: bool) {
+pub unsafe fn take_over(from: usize, to: usize, len: usize, owned: usize) {
     // Each system call may end a process that has confined itself.
     let step = if len < 2 * STEP || sandbox::entered() { len.max(1) } else { STEP };
     let _errno = errno::Saved::now();
+    // Nothing can be asked once the program has confined itself.
+    let filled = if sandbox::entered() { len } else { first_missing(from, len) };
+    // SAFETY: the caller's promise.
+    let is_empty = filled < len && unsafe { empty(to, filled, len, owned) };
     let mut given_up = from.next_multiple_of(PAGE);
     for at in (0..len).step_by(step) {
         let part = step.min(len - at);
+        let run = Run { from: from + at, to: to + at, len: part, is_empty };
+        let all_there = filled.saturating_sub(at).min(part);
         // SAFETY: the caller's promise.
-        unsafe { copy_what_is_there(from + at, to + at, part, is_placed) };
+        unsafe {
+            run.part(0, all_there).copy();
+            copy_what_is_there(&run.part(all_there, part - all_there));
+        }
         let end = (from + at + part) & !(PAGE - 1);
         if step < len && end > given_up {
             // SAFETY: pages of the block whose contents have been copied and are not needed any more.
@@ -36,73 +45,183 @@ pub unsafe fn take_over(from: usize, to: usize, len: usize, is_placed: bool) {
     }
 }
 
-/// Pages of which the kernel is asked at a time whether they are there; as many bytes of the stack.
-const ASKED: usize = 256;
-
-/// Copies `len` bytes, but not from pages that are not there: these read as zeros and take no memory, and to write them
-/// would take some. `is_placed`: the block at `to` is a mapping of this library.
+/// Makes the block at `to` zeros without memory from `first` to `len`; false when it is none of this library, or the kernel
+/// refuses.
 ///
 /// # Safety
 /// As [`take_over`].
-unsafe fn copy_what_is_there(from: usize, to: usize, len: usize, is_placed: bool) {
+unsafe fn empty(to: usize, first: usize, len: usize, owned: usize) -> bool {
+    let begin = to + first;
+    let (low, high) = (begin.next_multiple_of(PAGE), (to + len).next_multiple_of(PAGE));
+    // SAFETY: the caller's promise: contents that do not count yet, of private anonymous memory, which reads as zeros once
+    // its pages are given up (madvise(2)). What is before `low` is on a page that is copied to.
+    unsafe {
+        if owned < len || !lose_pages(low, high.saturating_sub(low)) {
+            return false;
+        }
+        (begin as *mut u8).write_bytes(0, low.min(to + len) - begin);
+    }
+    true
+}
+
+/// Pages of which the kernel is asked at a time whether they are there; as many bytes of the stack.
+const ASKED: usize = 256;
+
+/// Calls `then` with each run of pages of a range that are all there, or all not, until it returns false. False when the
+/// kernel does not tell, or `then` has ended it.
+fn runs_of_pages(from: usize, len: usize, mut then: impl FnMut(bool, usize, usize) -> bool) -> bool {
     let (mut at, end, mut there) = (from, from + len, [0_u8; ASKED]);
     while at < end {
         let first = at & !(PAGE - 1);
         let stop = (first + ASKED * PAGE).min(end);
         // SAFETY: the array has a byte for each page of the range; mincore(2) accesses no other memory of the process.
-        let is_known = !sandbox::entered()
-            && unsafe { libc::syscall(libc::SYS_mincore, first, stop - first, there.as_mut_ptr()) } == 0;
+        if unsafe { libc::syscall(libc::SYS_mincore, first, stop - first, there.as_mut_ptr()) } != 0 {
+            return false;
+        }
         let pages = &there[..(stop - first).div_ceil(PAGE)];
         for alike in pages.chunk_by(|a, b| (a ^ b) & 1 == 0) {
             let next = ((at & !(PAGE - 1)) + alike.len() * PAGE).min(stop);
-            let run = Run { from: at, to: to + (at - from), len: next - at };
-            // SAFETY: the caller's promise.
-            unsafe {
-                let is_empty = is_known && alike[0] & 1 == 0 && run.is_left_empty(is_placed);
-                if !is_empty {
-                    core::ptr::copy_nonoverlapping(run.from as *const u8, run.to as *mut u8, run.len);
-                }
+            if !then(alike[0] & 1 != 0, at, next - at) {
+                return false;
             }
             at = next;
         }
     }
+    true
 }
 
-/// Bytes to copy of pages that are not there.
+/// Bytes of a range before the first page that is not there.
+fn first_missing(from: usize, len: usize) -> usize {
+    let mut filled = len;
+    runs_of_pages(from, len, |is_there, at, _| {
+        filled = if is_there { len } else { at - from };
+        is_there
+    });
+    filled
+}
+
+/// Copies a run, but not from pages that are not there: these read as zeros and take no memory, and to write them would
+/// take some.
+///
+/// # Safety
+/// As [`take_over`].
+unsafe fn copy_what_is_there(whole: &Run) {
+    let (mut done, mut left_out) = (0, LeftOut { from: whole.to, is_mapped: !whole.is_empty });
+    runs_of_pages(whole.from, whole.len, |is_there, at, len| {
+        let run = whole.part(at - whole.from, len);
+        // SAFETY: the caller's promise.
+        unsafe {
+            match is_there {
+                true => run.copy_without_ends(&mut left_out),
+                false => run.leave_out(&mut left_out),
+            }
+        }
+        done = run.from + run.len - whole.from;
+        true
+    });
+    // SAFETY: the caller's promise. What the kernel told nothing of is copied.
+    unsafe {
+        left_out.end(whole.to + done);
+        whole.part(done, whole.len - done).copy();
+    }
+}
+
+/// The part of the target that was left as it is since something was copied to it last.
+struct LeftOut {
+    from: usize,
+    /// Whether it was read, which maps pages of zeros.
+    is_mapped: bool,
+}
+
+impl LeftOut {
+    /// What reading has mapped is given up again, or it would seem to be there the next time; it is zeros then as before.
+    ///
+    /// # Safety
+    /// As [`take_over`].
+    unsafe fn end(&self, at: usize) {
+        if self.is_mapped {
+            // SAFETY: the caller's promise.
+            unsafe { lose_pages(self.from, at - self.from) };
+        }
+    }
+}
+
+/// Bytes to copy.
 struct Run {
     from: usize,
     to: usize,
     len: usize,
+    /// Whether the target reads as zeros and has no pages there but those that were copied to; otherwise it may have
+    /// contents.
+    is_empty: bool,
 }
 
 impl Run {
-    /// Makes the target zero without memory; false when it must be copied: a page that is in swap is not there either, and
-    /// a block that is kept for the next one has contents. What reading maps is unmapped again, or it would seem to be
-    /// there the next time.
+    fn part(&self, at: usize, len: usize) -> Run {
+        Run { from: self.from + at, to: self.to + at, len, is_empty: self.is_empty }
+    }
+
+    /// # Safety
+    /// As [`take_over`].
+    unsafe fn copy(&self) {
+        // SAFETY: the caller's promise.
+        unsafe { core::ptr::copy_nonoverlapping(self.from as *const u8, self.to as *mut u8, self.len) };
+    }
+
+    /// Copies pages that are there. Where the two blocks begin at different places of their pages, a page of the source
+    /// lies in two of the target: that which gets less of it is left alone if that is zeros, or an array would take
+    /// more pages each time that it is copied.
     ///
     /// # Safety
     /// As [`take_over`].
-    unsafe fn is_left_empty(&self, is_placed: bool) -> bool {
-        let Run { from, to, len } = *self;
-        // SAFETY: the caller's promise. Pages of the source are given up, and those of the target have no contents yet; its
-        // private anonymous memory reads as zeros afterwards (madvise(2)).
-        unsafe {
-            if !is_zero(from, len) {
-                return false;
+    unsafe fn copy_without_ends(&self, left_out: &mut LeftOut) {
+        let head = (self.to.next_multiple_of(PAGE) - self.to).min(self.len);
+        let tail = ((self.to + self.len) % PAGE).min(self.len - head);
+        let middle = self.len - head - tail;
+        for part in [self.part(0, head), self.part(head, middle), self.part(head + middle, tail)] {
+            // SAFETY: the caller's promise.
+            unsafe {
+                if part.len >= PAGE / 2 || !part.leaves_zeros() {
+                    part.copy_after(left_out);
+                }
             }
-            lose_pages(from, len);
-            if !is_placed {
-                return is_zero(to, len);
-            }
-            let (low, high) = (to.next_multiple_of(PAGE).min(to + len), ((to + len) & !(PAGE - 1)).max(to));
-            if low < high && !lose_pages(low, high - low) {
-                return false;
-            }
-            for (start, end) in [(to, low), (high.max(low), to + len)] {
-                (start as *mut u8).write_bytes(0, end - start);
-            }
-            true
         }
+    }
+
+    /// Leaves the target as it is where pages are not there. A page that is in swap is not there either, and is copied.
+    ///
+    /// # Safety
+    /// As [`take_over`].
+    unsafe fn leave_out(&self, left_out: &mut LeftOut) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.leaves_zeros() {
+                true => _ = lose_pages(self.from, self.len),
+                false => self.copy_after(left_out),
+            }
+        }
+    }
+
+    /// Copies it, after a part that was left out.
+    ///
+    /// # Safety
+    /// As [`take_over`].
+    unsafe fn copy_after(&self, left_out: &mut LeftOut) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            left_out.end(self.to);
+            self.copy();
+        }
+        left_out.from = self.to + self.len;
+    }
+
+    /// Whether source and target are zeros.
+    ///
+    /// # Safety
+    /// As [`take_over`].
+    unsafe fn leaves_zeros(&self) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { is_zero(self.from, self.len) && (self.is_empty || is_zero(self.to, self.len)) }
     }
 }
 
