@@ -143,7 +143,7 @@ pub fn advise(summary: &Summary, patterns: &[Pattern], target: &Target) -> Resul
     let binding = binding::decide(&scene, patterns, &shares, &rules);
     let mut remarks = remarks(summary, target, roles.workers, &rules, &binding);
     remarks.extend(worth);
-    remarks.extend(world.idle_remarks());
+    remarks.extend(world.time_remarks());
     let teams = if binding.bind { teams::teams(summary, &roles, target) } else { Vec::new() };
     Ok(Advice { policy: Policy { phases, teams, ..policy(summary, target, rules, &binding) }, items: out, remarks })
 }

@@ -560,7 +560,7 @@ fn remarks(world: &World<'_>) -> Vec<String> {
     if !touched {
         remarks.push("The profile holds no first touches: the main thread is taken to touch everything first.".into());
     }
-    remarks.extend(world.idle_remarks());
+    remarks.extend(world.time_remarks());
     if world.summary.ending.is_none() {
         remarks.push("The recording was cut off; the table is based on the recorded part.".into());
     }

@@ -36,6 +36,7 @@ pub mod roles;
 mod row_edges;
 mod samples;
 mod sharing;
+mod short_threads;
 mod small;
 mod spectrum;
 mod structure;
@@ -51,6 +52,7 @@ pub use pattern::{CodePattern, Figures, Owner, Pattern, PatternKind, Segment, Sl
 pub use random::samples_needed;
 pub use roles::{Rank, Role, Roles, roles};
 pub use sharing::{REMOTE_SCORE, SHARING_SCORE, Shared, SharingKind, Side, sharing, sharing_score};
+pub use short_threads::{ShortThreads, short_threads};
 pub use spectrum::Spectrum;
 pub use unpaged::{mostly_unpaged, unpaged_share};
 pub use view::{CodeAccesses, ObjectView, PageAccess, Row, Sampling, cost_shares, view_of};

@@ -2,19 +2,12 @@
 
 use super::View;
 use super::units::percent;
-use crate::detect::{PatternKind, mostly_unpaged};
-use crate::profile::summary::Entry;
+use crate::detect::{PatternKind, mostly_unpaged, short_threads};
+use crate::profile::summary::{Entry, Summary};
 
 /// Samples from which on the shares of the cost are known to within about 10 % of all: two standard deviations of a
 /// half by binomial statistics.
 const LEAST_SAMPLES: u64 = 100;
-/// Threads that lived for less than so many sampling periods count as short. A new thread's first sample comes after a
-/// whole period, and what is left at its end is lost: at ten periods that is a twentieth of its work.
-const SHORT_PERIODS: f64 = 10.0;
-/// Share of the program's CPU time that short threads may have lived for before the shares of the cost are in doubt.
-const SHORT_SHARE: f64 = 0.1;
-/// The rate that is proposed for them; a few thousand a second is what the kernel's timers bear.
-const FAST_RATE: &str = "-F 4000";
 /// Most that a longer run is asked for; beyond it, the rate is to be raised, too.
 const LONGEST: f64 = 100.0;
 
@@ -48,7 +41,7 @@ pub(super) fn of(view: &View) -> String {
     } else {
         "enough samples for the pattern of every object that matters".into()
     };
-    let samples = short_threads(view).map_or(samples.clone(), |short| format!("{short}; {samples}"));
+    let samples = of_short_threads(view.summary).map_or(samples.clone(), |short| format!("{short}; {samples}"));
     if h.topology.nodes.len() == 1 && view.predicted.is_none() {
         return format!(
             "{samples}; one node: nothing to gain by placement here, for a machine with four say --nodes 4 (report, \
@@ -58,21 +51,15 @@ pub(super) fn of(view: &View) -> String {
     samples
 }
 
-/// What threads do that end before they are sampled is not seen, or only the end of it.
-fn short_threads(view: &View) -> Option<String> {
-    let (summary, period) = (view.summary, view.summary.header.sampling.period_ns as f64);
-    let lives = summary.threads.iter().filter_map(|t| Some(t.end_ns?.saturating_sub(t.start_ns) as f64));
-    let short: Vec<f64> = lives.filter(|ns| *ns < SHORT_PERIODS * period).collect();
-    let lived: f64 = short.iter().sum();
-    if short.is_empty() || lived < SHORT_SHARE * summary.stats.cpu_ns as f64 {
-        return None;
-    }
-    let (threads, mean) = (super::units::plural(short.len() as u64, "thread"), lived / short.len() as f64);
+fn of_short_threads(summary: &Summary) -> Option<String> {
+    let short = short_threads(summary)?;
     Some(format!(
-        "{threads} lived for {} on average, and samples come every {}: what a thread does first is hardly seen, so \
-         shares are rough; sample faster ({FAST_RATE})",
-        super::units::duration(mean as u64),
-        super::units::duration(period as u64)
+        "{} lived for {} on average, and samples come every {}: what a thread does first is hardly seen, so shares are \
+         rough{}",
+        super::units::plural(short.count, "thread"),
+        super::units::duration(short.mean_ns),
+        super::units::duration(short.period_ns),
+        short.remedy()
     ))
 }
 

@@ -3,6 +3,7 @@
 use super::World;
 use super::clock::Charge;
 use super::waiting::UNKNOWN_LINES;
+use crate::detect::short_threads;
 use crate::topology::caches::CacheSource;
 use crate::topology::model::Source;
 
@@ -80,8 +81,9 @@ impl World<'_> {
         if teams.is_empty() { vec![(self.roles.workers, self.target.threads)] } else { teams }
     }
 
-    /// That no thread ran for a good part of the recording, or waited for a CPU, and what follows.
-    pub fn idle_remarks(&self) -> Vec<String> {
+    /// What makes the times of the profile less sure: that no thread ran for a good part of it, that threads waited for a
+    /// CPU, or that they ended before they were sampled.
+    pub fn time_remarks(&self) -> Vec<String> {
         let profiles = f64::from(self.summary.profiles.max(1));
         let (idle, all) = (self.clock.idle_ns / 1e9 / profiles, self.summary.duration_ns() as f64 / 1e9);
         let (scale, unit) = if all < 1.0 { (1e3, "ms") } else { (1.0, "s") };
@@ -113,6 +115,17 @@ impl World<'_> {
                 time(waited)
             ));
         }
+        remarks.extend(short_threads(self.summary).map(|short| {
+            let ms = |ns: u64| ns as f64 / 1e6;
+            format!(
+                "The {} threads that lived for {:.1} ms on average are hardly seen by a sample every {:.1} ms: the shares of \
+                 objects and threads, the serial part and the predicted times are rough{}.",
+                short.count,
+                ms(short.mean_ns),
+                ms(short.period_ns),
+                short.remedy()
+            )
+        }));
         remarks
     }
 
