@@ -53,7 +53,7 @@ pub fn fixes(
     // What slows the program down is nothing to do.
     out.retain(|fix| !fix.gain.is_loss());
     let relies_on_threads = out.iter().any(|fix| fix.by_policy);
-    out.extend(migrating(summary, advice).or_else(|| binding(advice).filter(|_| relies_on_threads)));
+    out.extend(migrating(summary, advice).or_else(|| binding(summary, advice).filter(|_| relies_on_threads)));
     out.extend(balance::fixes(summary, &roles));
     out.extend(lines::fixes(summary));
     out.extend(frees::fixes(summary));
@@ -187,14 +187,25 @@ fn is_bound_by_policy(advice: &Advice) -> bool {
     advice.policy.threads.as_ref().is_some_and(|threads| threads.bind != Bind::None)
 }
 
+/// How to bind threads as `bind = "compact"` of a policy does: in order, the same number on each node. In OpenMP that is
+/// `spread`, for nested teams too; `close` would put all on the first nodes of a machine with more cores than threads.
+fn how_to_bind(summary: &Summary) -> &'static str {
+    match roles(summary).kinds.iter().any(|kind| kind.openmp) {
+        true => "start it with OMP_PROC_BIND=spread OMP_PLACES=cores",
+        false => {
+            "bind its threads as they start (pthread_setaffinity_np): in their order, the same number to the CPUs of each node"
+        }
+    }
+}
+
 /// The threads of a policy that binds them.
-fn binding(advice: &Advice) -> Option<Fix> {
+fn binding(summary: &Summary, advice: &Advice) -> Option<Fix> {
     let places = advice.items.iter().any(|i| i.rule.is_ok());
     (is_bound_by_policy(advice) && places).then(|| Fix {
         kind: FixKind::BindThreads,
         object: None,
         share: 0.0,
-        what: "start it with OMP_PROC_BIND=close OMP_PLACES=cores, or bind its threads (pthread_setaffinity_np)".into(),
+        what: how_to_bind(summary).into(),
         why: "the placements of this list rely on threads that stay on their nodes".into(),
         saves: None,
         gain: Gain::unpriced(
