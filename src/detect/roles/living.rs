@@ -73,7 +73,7 @@ fn ends_late(before: &Thread, next: &Thread) -> bool {
     let lives = life.min(next.end_ns.unwrap_or(u64::MAX).saturating_sub(next.start_ns));
     // Its last wait, which made it late, came after the recorder looked at it last.
     let waited = before.waits.map_or(0, |w| life.saturating_sub(w.ran_ns.saturating_add(w.blocked_ns)));
-    both <= (lives / 2).min(waited.max(JOINED_NS))
+    both <= waited.max(JOINED_NS.min(lives / 2))
 }
 
 /// The size of most regions, if all threads can be of regions of this size: then the few that seem to be larger or
