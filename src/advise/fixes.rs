@@ -5,12 +5,14 @@
 //! as samples at pages can tell them. False and true sharing of cache lines is proven by the `trace` sampler only, and a
 //! hint with others. Waits for locks are counted for the threads that may move by them, and not by lock.
 
+use std::collections::BTreeMap;
+
 use numamma_plan::policy::{Bind, PolicyKind};
 
 use super::{Advice, Item, PredictError, Target};
-use crate::detect::{MIGRATION_SCORE, Pattern, PatternKind, migration, roles, sharing_score};
+use crate::detect::{MIGRATION_SCORE, Pattern, PatternKind, Roles, migration, roles, sharing_score};
 use crate::profile::records::ThreadId;
-use crate::profile::summary::{Entry, Summary, ratio};
+use crate::profile::summary::{Counters, Entry, Summary, ratio};
 
 pub use self::fix::{Fix, FixKind, Gain, Place};
 use self::places::{allocation, hottest, initialisation};
@@ -48,7 +50,7 @@ pub fn fixes(
     let entry = |item: &Item| summary.entries.iter().find(|e| e.name == item.name);
     let objects = advice.items.iter().filter_map(|item| Some((item, entry(item)?)));
     let changed: Vec<(&Item, Vec<Fix>)> =
-        objects.map(|(item, entry)| (item, of_object(summary, item, entry))).collect();
+        objects.map(|(item, entry)| (item, of_object(summary, &roles, item, entry))).collect();
     let mut out = gains::priced(summary, patterns, target, advice, changed)?;
     // What slows the program down is nothing to do.
     out.retain(|fix| !fix.gain.is_loss());
@@ -62,7 +64,7 @@ pub fn fixes(
     Ok(out)
 }
 
-fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
+fn of_object(summary: &Summary, roles: &Roles, item: &Item, entry: &Entry) -> Vec<Fix> {
     let Some(pattern) = &item.pattern else { return Vec::new() };
     let new = |kind, what: String, why: String| Fix {
         kind,
@@ -97,14 +99,14 @@ fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
             }
         }
         Some(_) => out.extend(
-            parallel_first_touch(entry, &pattern.evidence)
+            parallel_first_touch(roles, entry, &pattern.evidence)
                 .map(|(what, why)| new(FixKind::ParallelFirstTouch, what, why)),
         ),
         None => {}
     }
     // A trace tells it exactly: see `lines`.
     let is_guess = sharing_score(summary).is_none();
-    out.extend(padding(entry, item, pattern.kind).filter(|_| is_guess).map(|(what, why)| Fix {
+    out.extend(padding(roles, entry, item, pattern.kind).filter(|_| is_guess).map(|(what, why)| Fix {
         gain: Gain::unpriced(at_most("the model has no price for lines that threads take from each other", item.share)),
         by_policy: false,
         is_hint: true,
@@ -132,12 +134,12 @@ fn at_most(unpriced: &str, share: f64) -> String {
 }
 
 /// What to do where one thread has initialised what others use.
-fn parallel_first_touch(entry: &Entry, evidence: &str) -> Option<(String, String)> {
+fn parallel_first_touch(roles: &Roles, entry: &Entry, evidence: &str) -> Option<(String, String)> {
     let touched: u64 = entry.touches.iter().map(|t| u64::from(t.pages)).sum();
     let (toucher, pages) = *entry.first_touchers().first()?;
-    let users = users(entry, |c| c.accesses());
+    let users = users(roles, entry, |c| c.accesses());
     let (first, part) = (ratio(pages, touched), ratio_of(entry, toucher));
-    if first < INITIALISED || users.len() < 2 || part >= INITIALISED {
+    if first < INITIALISED || users < 2 || part >= INITIALISED {
         return None;
     }
     let what =
@@ -151,9 +153,9 @@ fn parallel_first_touch(entry: &Entry, evidence: &str) -> Option<(String, String
 }
 
 /// A hint that several threads write within a page.
-fn padding(entry: &Entry, item: &Item, kind: PatternKind) -> Option<(String, String)> {
-    let writers = users(entry, |c| c.writes);
-    if kind != PatternKind::Small || item.share < HOT_SMALL || writers.len() < 2 {
+fn padding(roles: &Roles, entry: &Entry, item: &Item, kind: PatternKind) -> Option<(String, String)> {
+    let writers = users(roles, entry, |c| c.writes);
+    if kind != PatternKind::Small || item.share < HOT_SMALL || writers < 2 {
         return None;
     }
     let what = format!(
@@ -161,19 +163,21 @@ fn padding(entry: &Entry, item: &Item, kind: PatternKind) -> Option<(String, Str
         entry.name
     );
     let why = format!(
-        "{} threads write its {} bytes, and {:.0} % of the cost is there; samples do not tell whether it is the same word",
-        writers.len(),
+        "{writers} threads write its {} bytes, and {:.0} % of the cost is there; samples do not tell whether it is the same word",
         entry.size,
         100.0 * item.share
     );
     Some((what, why))
 }
 
-/// Threads that make a part of what `count` counts.
-fn users(entry: &Entry, count: impl Fn(&crate::profile::summary::Counters) -> u64) -> Vec<ThreadId> {
-    let threads = entry.threads();
-    let all: u64 = threads.iter().map(|(_, c)| count(c)).sum();
-    threads.iter().filter(|(_, c)| ratio(count(c), all) >= USES && count(c) > 0).map(|(thread, _)| *thread).collect()
+/// Threads that make a part of what `count` counts. Those that are made anew in the place of others are one.
+fn users(roles: &Roles, entry: &Entry, count: impl Fn(&Counters) -> u64) -> usize {
+    let mut by_place = BTreeMap::<Option<u32>, u64>::new();
+    for (thread, counters) in entry.threads() {
+        *by_place.entry(roles.place(thread)).or_default() += count(&counters);
+    }
+    let all: u64 = by_place.values().sum();
+    by_place.values().filter(|n| **n > 0 && ratio(**n, all) >= USES).count()
 }
 
 /// Part of the accesses that `thread` makes.
@@ -241,4 +245,30 @@ fn migrating(summary: &Summary, advice: &Advice) -> Option<Fix> {
     let gain = "not known: the model takes threads to stay on their nodes, and each of these waits is an opportunity to be \
                 moved, not a move";
     Some(Fix { by_policy, is_hint: false, ..Fix::about_threads(FixKind::BindThreads, (what.into(), why), gain.into()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::advise::tests::{entry, profile};
+    use crate::profile::summary::TouchRun;
+
+    /// Two threads in each of 30 rounds use a half each of what thread 0 has touched first.
+    #[test]
+    fn threads_that_are_made_anew_are_users_together() {
+        let user = |at: u64, _: &mut _| (1 + 2 * (at / 4096 % 30) + u64::from(at >= 32 << 20)) as u32;
+        let mut grid = entry("grid", 64 << 20, 1000, 60_000, user);
+        grid.cells.iter_mut().for_each(|cell| cell.slot = ((cell.thread - 1) / 2 * 2) as u16);
+        grid.touches = vec![TouchRun { instance: 0, page: 0, pages: (64 << 20) / 4096, thread: 0, time_ns: 0 }];
+        let mut summary = profile(61, "never", vec![grid]);
+        let slot_ns = 1_000_000_000;
+        summary.stats.duration_ns = 64 * slot_ns;
+        for thread in &mut summary.threads[1..] {
+            let start = u64::from((thread.id - 1) / 2 * 2) * slot_ns;
+            (thread.creator, thread.start_ns, thread.end_ns) = (Some(0), start, Some(start + slot_ns));
+        }
+        let (roles, grid) = (roles(&summary), &summary.entries[0]);
+        assert_eq!(users(&roles, grid, |c| c.accesses()), 2);
+        assert!(parallel_first_touch(&roles, grid, "each half by one worker").is_some());
+    }
 }
