@@ -141,6 +141,18 @@ fn threads_that_share_an_address_space_keep_their_data() {
 }
 
 #[test]
+fn children_that_change_their_address_space_at_once_go_on() {
+    if is_refused("forks in windows") {
+        return;
+    }
+    let program = Program::new("children");
+    for options in [&[][..], &["--follow"]] {
+        let ran = program.profile(SHORT, options, &[]);
+        assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), "failures 0\n"), "{}", ran.stderr);
+    }
+}
+
+#[test]
 fn the_program_ends_as_it_does_alone() {
     if is_refused("ends of programs") {
         return;

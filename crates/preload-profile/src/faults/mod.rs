@@ -18,6 +18,7 @@ mod pages;
 mod serve;
 mod state;
 mod thread;
+mod twins;
 mod waiting;
 mod window;
 

@@ -84,6 +84,28 @@ impl Pages {
         self.side + (addr - self.start)
     }
 
+    /// Bytes that the marks of a [`Pages::twin`] take.
+    pub fn twin_bytes(&self) -> usize {
+        ((self.end - self.start) / PAGE).div_ceil(WORD) * size_of::<u64>()
+    }
+
+    /// The same pages with marks of its own, of which those that are away are set. It is a part, and all its pages are
+    /// small.
+    ///
+    /// # Safety
+    /// At `marks`, a multiple of eight, are [`Pages::twin_bytes`] zero bytes that live as long as the result is used, and
+    /// that nothing else uses.
+    pub unsafe fn twin(&self, marks: usize) -> Pages {
+        let bits = (marks, self.twin_bytes());
+        let mut twin = Pages { mapping: (0, 0), bits, words: bits.1, first: 0, is_part: true, ..*self };
+        let mut at = self.start;
+        while let Some(page) = self.next_away(at) {
+            at = self.end_of_away(page);
+            twin.set_away(page, at, true);
+        }
+        twin
+    }
+
     /// Cuts off what lies from `from` on, of which `len` bytes are at `to` now: returns that, and what lies behind it.
     pub fn split(&mut self, from: usize, len: usize, to: usize) -> [Pages; 2] {
         let part = |low: usize, high: usize| Pages {
@@ -208,6 +230,32 @@ mod tests {
         pages.set_away(4 * HUGE + 7 * PAGE, 4 * HUGE + 8 * PAGE, false);
         assert_eq!(pages.unit_away(4 * HUGE + PAGE), (4 * HUGE + PAGE, PAGE));
         assert_eq!(pages.unit(5 * HUGE + PAGE), (5 * HUGE + PAGE, PAGE));
+        // SAFETY: no page is in it.
+        unsafe { pages.release() };
+    }
+
+    #[test]
+    fn a_twin_has_marks_of_its_own() {
+        let start = 40 * HUGE;
+        let mut pages = Pages::new(start, start + 200 * PAGE);
+        assert!(pages.make_room());
+        pages.set_away(start + 3 * PAGE, start + 190 * PAGE, true);
+        pages.set_away(start + 70 * PAGE, start + 71 * PAGE, false);
+        let [part, _] = pages.split(start + 60 * PAGE, 140 * PAGE, 90 * HUGE);
+        let mut marks = [0_u64; 3];
+        assert_eq!(part.twin_bytes(), size_of_val(&marks));
+        // SAFETY: the array lives longer than the twin.
+        let mut twin = unsafe { part.twin(marks.as_mut_ptr() as usize) };
+        let runs = |pages: &Pages| {
+            let first = pages.next_away(0).expect("away");
+            let end = pages.end_of_away(first);
+            let second = pages.next_away(end).expect("away");
+            [first, end, second, pages.end_of_away(second)].map(|at| (at - 90 * HUGE) / PAGE)
+        };
+        assert_eq!((runs(&part), runs(&twin)), ([0, 10, 11, 130], [0, 10, 11, 130]));
+        assert_eq!(twin.side(90 * HUGE + PAGE), part.side(90 * HUGE + PAGE));
+        twin.set_away(0, usize::MAX, false);
+        assert!(twin.next_away(0).is_none() && part.next_away(0).is_some());
         // SAFETY: no page is in it.
         unsafe { pages.release() };
     }

@@ -9,6 +9,7 @@ use numamma_hook::sys::{self, PAGE};
 use numamma_kernel::userfault::{Message, Userfault, has_page};
 
 use super::pages::Pages;
+use super::twins::Twins;
 use super::waiting::monotonic_ns;
 use crate::channel_map::Mapped;
 
@@ -44,7 +45,8 @@ pub struct Serving<'s> {
     /// The open /proc/self/pagemap.
     pub pagemap: c_int,
     pub pages: &'s mut [Pages],
-    pub tell: Tell<'s>,
+    /// None for a forked child, whose accesses are not recorded.
+    pub tell: Option<Tell<'s>>,
     /// Time that answers took, nanoseconds.
     pub busy_ns: u64,
     /// First touches of pages that were not there before.
@@ -73,17 +75,28 @@ impl Serving<'_> {
         true
     }
 
+    fn record(&self, ticks: u64, addr: usize, tid: u32, write: bool) {
+        if let Some(tell) = &self.tell {
+            tell.access(ticks, addr, tid, write);
+        }
+    }
+
+    fn way(&self) -> Way {
+        Way { fault: self.fault, pagemap: self.pagemap, moves: self.tell.is_some() }
+    }
+
     /// Lets a thread go on that waits for a page. Where that cannot be done yet, because an event waits to be read, the
     /// thread is woken and faults again.
     fn give(&mut self, addr: usize, tid: u32, write: bool, protected: bool) {
-        let (page, now) = (addr / PAGE * PAGE, self.tell.now());
+        let (page, now) = (addr / PAGE * PAGE, self.tell.as_ref().map_or(0, Tell::now));
+        let way = self.way();
         // Other ranges may have been where one that was moved (mremap) is now.
         let found = self.pages.iter_mut().find(|pages| pages.is_away(addr));
         let (start, len) = found.as_ref().map_or((page, PAGE), |pages| pages.unit_away(addr));
         if protected {
             let huge = self.pages.iter().filter(|pages| pages.holds(addr)).map(|pages| pages.unit(addr));
             let (start, len) = huge.max_by_key(|(_, len)| *len).unwrap_or((page, PAGE));
-            self.tell.access(now, addr, tid, true);
+            self.record(now, addr, tid, true);
             if !self.fault.protect(start, len, false) {
                 self.fault.wake(page, PAGE);
             }
@@ -91,13 +104,13 @@ impl Serving<'_> {
         }
         let is_fresh = found.is_none();
         let error = match found {
-            Some(pages) => bring(self.fault, self.pagemap, pages, start, start, len, write).err(),
+            Some(pages) => way.bring(pages, start, start, len, write).err(),
             None => self.fault.zero(page, write).1,
         };
         match error {
             None => {
                 self.fresh += usize::from(is_fresh);
-                self.tell.access(now, addr, tid, write);
+                self.record(now, addr, tid, write);
                 // The first write is told, too.
                 if !write {
                     self.fault.protect(start, len, true);
@@ -130,6 +143,7 @@ impl Serving<'_> {
     fn follow(&mut self, from: usize, to: usize, len: usize) {
         // What was there before has ended.
         self.forget(to, to.saturating_add(len), |_| true);
+        let way = self.way();
         for index in 0..self.pages.len() {
             let Some(mut pages) = self.pages.get_mut(index) else { return };
             if pages.start >= from + len || pages.end <= from {
@@ -139,7 +153,7 @@ impl Serving<'_> {
             let end = pages.end.min(from + len);
             while let Some(page) = pages.next_away(from).filter(|page| *page < end) {
                 let there = to + (page - from);
-                let waits = bring(self.fault, self.pagemap, pages, page, there, PAGE, true) == Err(libc::EAGAIN);
+                let waits = way.bring(pages, page, there, PAGE, true) == Err(libc::EAGAIN);
                 if waits && self.hand_over(index, page, end - page, there) {
                     break;
                 }
@@ -169,8 +183,22 @@ impl Serving<'_> {
         true
     }
 
-    /// A forked child gets copies of the pages that are away, and is then on its own.
+    /// A forked child gets copies of the pages that are away, and is then on its own. Until then it is served as its parent
+    /// is: a change of its address space waits to be read, and as long as it does nothing can be copied.
     fn copy_to(&mut self, child: Userfault) {
+        match Twins::of(self.pages) {
+            Some(mut twins) => {
+                let pages = twins.pages();
+                let (fault, pagemap) = (child, self.pagemap);
+                Serving { fault, pagemap, pages, tell: None, busy_ns: 0, fresh: 0 }.bring_all();
+            }
+            None => self.copy_unserved(child),
+        }
+        child.close();
+    }
+
+    /// The same without memory to remember what the child does: what it discards meanwhile it may get back.
+    fn copy_unserved(&self, child: Userfault) {
         for pages in self.pages.iter() {
             let mut at = pages.start;
             while let Some(page) = pages.next_away(at) {
@@ -178,12 +206,17 @@ impl Serving<'_> {
                 while has_page(self.pagemap, pages.side(page))
                     && let (_, Some(libc::EAGAIN | libc::ENOMEM)) = child.copy(page, pages.side(page))
                 {
+                    for message in child.read().iter() {
+                        if let Message::Fork(grandchild) = message {
+                            self.copy_unserved(grandchild);
+                            grandchild.close();
+                        }
+                    }
                     sys::yield_now();
                 }
                 at = page + PAGE;
             }
         }
-        child.close();
     }
 
     /// Moves back all pages that are away, while threads that touch them are served.
@@ -199,8 +232,8 @@ impl Serving<'_> {
                 let page = pages.next_away(pages.start)?;
                 Some((page, pages.end_of_away(page)))
             }) {
-                let (fault, Some(pages)) = (self.fault, self.pages.get_mut(index)) else { return };
-                let failed = bring(fault, self.pagemap, pages, page, page, end - page, true).err();
+                let (way, Some(pages)) = (self.way(), self.pages.get_mut(index)) else { return };
+                let failed = way.bring(pages, page, page, end - page, true).err();
                 while self.answer() {}
                 if failed == Some(libc::EAGAIN) {
                     sys::yield_now();
@@ -210,41 +243,47 @@ impl Serving<'_> {
     }
 }
 
-/// Moves the pages of `page..page + len` to `to`, and remembers that they are not away. Where a page cannot be moved it is
-/// copied. After an error pages from the first one that stayed on are still away: only if an event waits to be read or
-/// memory is short, as one that has no place any more is given up.
-fn bring(
+/// How pages come back.
+#[derive(Clone, Copy)]
+struct Way {
     fault: Userfault,
     pagemap: c_int,
-    pages: &mut Pages,
-    page: usize,
-    to: usize,
-    len: usize,
-    wake: bool,
-) -> Result<(), c_int> {
-    let mut done = 0;
-    while done < len {
-        let (moved, error) = fault.move_pages(to + done, pages.side(page + done), len - done, wake);
-        pages.set_away(page + done, page + done + moved, false);
-        done += moved;
-        match error {
-            None => return Ok(()),
-            Some(_) if moved > 0 => {}
-            Some(libc::EAGAIN) => return Err(libc::EAGAIN),
-            // Protection and locking of the mapping may have changed, and a huge page may not fit into it.
-            Some(_) => match copy_page(fault, pagemap, to + done, pages.side(page + done)) {
-                Some(libc::EAGAIN | libc::ENOMEM) => return Err(libc::EAGAIN),
-                other => {
-                    pages.set_away(page + done, page + done + PAGE, false);
-                    done += PAGE;
-                    if other.is_some() && len == PAGE {
-                        return Err(libc::EEXIST);
+    /// They are moved; for a forked child they are copied.
+    moves: bool,
+}
+
+impl Way {
+    /// Moves the pages of `page..page + len` to `to`, and remembers that they are not away. Where a page cannot be moved it
+    /// is copied. After an error pages from the first one that stayed on are still away: only if an event waits to be read
+    /// or memory is short, as one that has no place any more is given up.
+    fn bring(self, pages: &mut Pages, page: usize, to: usize, len: usize, wake: bool) -> Result<(), c_int> {
+        let mut done = 0;
+        while done < len {
+            let (moved, error) = match self.moves {
+                true => self.fault.move_pages(to + done, pages.side(page + done), len - done, wake),
+                false => (0, Some(libc::ENOTSUP)),
+            };
+            pages.set_away(page + done, page + done + moved, false);
+            done += moved;
+            match error {
+                None => return Ok(()),
+                Some(_) if moved > 0 => {}
+                Some(libc::EAGAIN) => return Err(libc::EAGAIN),
+                // Protection and locking of the mapping may have changed, and a huge page may not fit into it.
+                Some(_) => match copy_page(self.fault, self.pagemap, to + done, pages.side(page + done)) {
+                    Some(libc::EAGAIN | libc::ENOMEM) => return Err(libc::EAGAIN),
+                    other => {
+                        pages.set_away(page + done, page + done + PAGE, false);
+                        done += PAGE;
+                        if other.is_some() && len == PAGE {
+                            return Err(libc::EEXIST);
+                        }
                     }
-                }
-            },
+                },
+            }
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Copies a page from its room; the error code where that fails. There may be none, as the kernel has dropped it: a copy

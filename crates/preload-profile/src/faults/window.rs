@@ -67,7 +67,7 @@ pub fn window(setting: &Setting, room: &mut Room, tell: Tell<'_>, waits: &Waitin
     room.verify();
     room.pages.iter_mut().skip(room.len).take(SPARE).for_each(|spare| *spare = Pages::new(0, 0));
     let pages = room.pages.get_mut(..room.len + SPARE).unwrap_or_default();
-    let mut serving = Serving { fault, pagemap: setting.pagemap, pages, tell, busy_ns: 0, fresh: 0 };
+    let mut serving = Serving { fault, pagemap: setting.pagemap, pages, tell: Some(tell), busy_ns: 0, fresh: 0 };
     let counts = arm(&mut serving, setting.pagemap, &mut room.runs, waits);
     let faults = setting.sampled.faults();
     faults.windows.fetch_add(1, Relaxed);
