@@ -1,6 +1,7 @@
 //! Exit statuses, how a program ended, the error of a command, and diagnostics on stderr.
 
-use std::io::Write as _;
+use std::ffi::c_int;
+use std::io::{IsTerminal as _, Write as _};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
@@ -183,8 +184,17 @@ pub fn say(message: impl fmt::Display) {
     show(&format!("numamma: {}", message.to_string().replace('\n', "\n  ")));
 }
 
-/// Prints lines on stderr, with escapes for what a terminal would obey.
+/// Time that a diagnostic waits for a full pipe: a program that ended is not to be kept from its parent, which may read
+/// the pipe when it knows that.
+const PATIENCE_MS: c_int = 2000;
+
+/// Prints lines on stderr, with escapes for what a terminal would obey. They are lost where nobody reads what is there.
 pub fn show(text: &str) {
+    let mut stderr = libc::pollfd { fd: libc::STDERR_FILENO, events: libc::POLLOUT, revents: 0 };
+    // A terminal that the user has stopped (Ctrl-S) goes on when the user wants. SAFETY: one entry that is writable.
+    if !io::stderr().is_terminal() && unsafe { libc::poll(&raw mut stderr, 1, PATIENCE_MS) } == 0 {
+        return;
+    }
     // One write: of several processes, such as the ranks of a job, each has its own lines then. Without a reader nobody
     // can be told.
     let _ = io::stderr().lock().write_all((terminal::block(text, false) + "\n").as_bytes());

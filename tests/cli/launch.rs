@@ -1,7 +1,8 @@
 //! What a program is started with, and what is learnt of its end, whatever this process was started with: each command
 //! that starts programs, compared with the program alone.
 
-use std::io;
+use std::io::{self, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -263,6 +264,26 @@ fn closed_descriptors_stay_closed() {
         let ran = shell(&format!("{NUMAMMA} {words} -- {program} >&-"));
         assert_eq!(ran.code(), Some(STATUS), "{words}: {}", ran.stderr);
     }
+}
+
+/// A parent may read what is in a pipe only when it knows that the program has ended.
+#[test]
+fn a_full_pipe_keeps_no_command_from_ending() {
+    let dir = inherits("full-pipe");
+    let (reader, mut writer) = io::pipe().expect("a pipe");
+    // SAFETY: system calls on a descriptor that this test owns.
+    let set = |flags| unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, flags) };
+    assert_eq!(set(libc::O_NONBLOCK), 0);
+    while writer.write(&[b'x'; 4096]).is_ok_and(|written| written > 0) {}
+    assert_eq!(set(0), 0);
+    for command in [COMMANDS[0], COMMANDS[3]] {
+        let mut started = numamma(command);
+        started.current_dir(&dir).args(["--", "./inherits", "out", "5"]).stdin(Stdio::null()).stdout(Stdio::null());
+        let mut child = started.stderr(writer.try_clone().expect("a descriptor")).spawn().unwrap();
+        let status = soon(&mut child);
+        assert_eq!(status.code(), Some(STATUS), "{command:?}");
+    }
+    drop(reader);
 }
 
 /// Timers, limits and real-time signals that are sent to the command alone are the program's, too.
