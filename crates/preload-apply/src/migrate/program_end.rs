@@ -5,7 +5,7 @@
 //! 0; that may as well be the mover. A main thread that ended by the system call `exit`, or that seccomp(2) has killed
 //! alone, has a status of its own, with which the mover then ends ([`end_as_main_thread`]). The status of another thread
 //! that ended by the system call is not to be had from the kernel: if the mover outlives that thread, the status of the
-//! process is the main thread's.
+//! process is the main thread's. So it is if that thread ended, however, before the mover looked again.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
