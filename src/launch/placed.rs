@@ -10,9 +10,10 @@ use std::path::Path;
 use numamma_plan::callsite::file_name;
 use numamma_plan::environment::{POLICY_ENV, REPORT_ENV};
 use numamma_plan::machine::Machine;
+use numamma_plan::plan::node_list;
 use numamma_plan::policy::{Policy, Program};
 use numamma_plan::threads::explicit_lists;
-use numamma_plan::{check, nodes, ranks};
+use numamma_plan::{check, ranks};
 
 use super::executable::Executable;
 use super::exit::{Ended, Failure};
@@ -78,8 +79,9 @@ pub fn read_policy(path: &Path, machine: &Machine) -> Result<Policy, String> {
     let rank = ranks::this_rank();
     for rule in policy.objects.iter().filter(|r| ranks::applies(r.ranks.as_deref(), rank)) {
         let available = machine.available(&existing);
-        let lists = std::iter::once(&rule.place).chain(rule.phases.values()).filter_map(|p| p.nodes.as_deref());
-        if let Some(e) = lists.filter_map(|list| nodes::parse(list, available).err()).next() {
+        let mut places = std::iter::once(&rule.place).chain(rule.phases.values());
+        // How many threads there will be is not known; the nodes are the same.
+        if let Some(e) = places.find_map(|place| node_list(place, available, 1).err()) {
             return Err(format!("{show}: object {}: {e}", rule.name()));
         }
     }

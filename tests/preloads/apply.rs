@@ -179,6 +179,7 @@ fn bad_policies_give_one_line_and_an_unplaced_run() {
     let cases = [
         ("word.toml", object("policy = \"blok\""), "`blok`"),
         ("nodes.toml", object("policy = \"bind\", nodes = \"0-1023\""), "node 1 does not exist"),
+        ("map.toml", object("policy = \"map\", map = \"1x0,1x1\""), "node 1 does not exist"),
         ("syntax.toml", "version = 1\n[[object]\n".to_owned(), "line 2"),
     ];
     for (name, content, says) in cases {
