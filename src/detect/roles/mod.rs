@@ -27,6 +27,7 @@ use rustc_hash::FxHashMap;
 use crate::profile::records::{Frame, Thread, ThreadId};
 use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
 
+use super::lifetimes::{Stretches, length, life, shared_by};
 use super::limits::HOT_SHARE;
 use activity::Activity;
 pub use activity::at_a_time;
@@ -41,6 +42,9 @@ const SAYS_IDLE: f64 = 3.0;
 /// Part of the least that a worker of a triangular loop does, 1 / T of the average of T threads, below which a thread
 /// is idle.
 const LEAST_WORK: f64 = 0.5;
+/// Part of the time of some teams in which several of them may be there, of teams that take turns: threads of one that wait
+/// for a CPU to end meet those of the next.
+const TURNS: f64 = 0.25;
 /// What a thread is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Role {
@@ -236,6 +240,11 @@ impl Work {
                     && !goes_over_all(summary, &slots, |e| activity::is_large(summary, e), part_of)
             };
         }
+        for (creator, team) in turns(summary, kinds, &list) {
+            (list[creator].slots, list[creator].creator_works) = (Vec::new(), false);
+            // Between the turns of its team it does something else.
+            list[team].creator_works = false;
+        }
         let mut process = vec![false; kinds.places.len()];
         let mut by_process = vec![0.0; kinds.places.len()];
         for (place, weight) in by_place.iter().enumerate() {
@@ -274,6 +283,31 @@ fn kind(summary: &Summary, at: usize, kinds: &Kinds) -> Kind {
     let openmp = routines().filter_map(module).any(|m| is_openmp_runtime(&m.path));
     let (threads, slots, creator_works, share) = Default::default();
     Kind { origins, openmp, creator, threads, slots, width, creator_works, share }
+}
+
+/// Kinds whose threads create teams that take turns, and the kinds of these: stages of a pipeline that let one of them at a
+/// time divide its work. Such a team has all of the machine while it works, so its creators are not the workers between
+/// which that is divided, if they do less themselves.
+fn turns(summary: &Summary, kinds: &Kinds, list: &[Kind]) -> Vec<(usize, usize)> {
+    let working = list.iter().enumerate().filter(|(_, kind)| !kind.slots.is_empty() && !kind.openmp);
+    let turns = working.filter_map(|(at, kind)| {
+        let creator = kind.creator.filter(|creator| list[*creator].share < kind.share)?;
+        take_turns(summary, kinds, &kinds.of_kind[at]).then_some((creator, at))
+    });
+    turns.collect()
+}
+
+/// Whether the threads of some places are mostly there for one creator at a time, of several.
+fn take_turns(summary: &Summary, kinds: &Kinds, own: &[usize]) -> bool {
+    let mut by_creator: HashMap<usize, Stretches> = HashMap::new();
+    for place in own.iter().map(|place| &kinds.places[*place]) {
+        let threads = place.threads.iter().filter_map(|t| summary.threads.get(*t as usize));
+        let lives = threads.map(|t| life(t, summary.duration_ns()));
+        place.parent.into_iter().for_each(|parent| by_creator.entry(parent).or_default().extend(lives.clone()));
+    }
+    let teams: Vec<(u64, u64)> = by_creator.values().flat_map(|lives| shared_by(1, lives.iter().copied())).collect();
+    let [any, several] = [1, 2].map(|least| length(&shared_by(least, teams.iter().copied())) as f64);
+    by_creator.len() > 1 && several < TURNS * any
 }
 
 /// The place of the main thread of a place's process.
@@ -363,10 +397,12 @@ impl Ranks<'_> {
         // Working kinds of the threads that each place creates: its own teams, and those inside the team it works in.
         let mut outer: HashMap<usize, Vec<usize>> = HashMap::new();
         let mut inner: HashMap<usize, Vec<usize>> = HashMap::new();
-        for place in places.iter().filter(|p| !self.work.kinds[p.kind].slots.is_empty()) {
-            if let Some(parent) = place.parent {
+        for (index, place) in places.iter().enumerate() {
+            if let Some(parent) = place.parent.filter(|_| !self.work.kinds[place.kind].slots.is_empty()) {
                 let teams = if place.nested { &mut inner } else { &mut outer };
                 teams.entry(parent).or_default().push(place.kind);
+                // Main is no worker of its own where others work, whoever created them.
+                outer.entry(root(self.kinds, index)).or_default();
             }
         }
         // The part of the work that a place's own teams divide, and as a member of a team its part there.

@@ -301,6 +301,33 @@ fn a_master_without_samples_works_in_the_team_that_it_makes() {
     nested_teams(0);
 }
 
+/// Three stages, each of which creates four mappers in each third step, `together` or in turn.
+fn stages(together: bool) -> (Roles, Run) {
+    let mut run = Run::new();
+    let stages = run.team(3, at(PROGRAM, 0x1000), (0, 640));
+    for step in 0..12u64 {
+        let slot = if together { step / 3 * 3 } else { step };
+        let life = (50 * slot + 2, 50 * slot + 48);
+        for _ in 0..4 {
+            let mapper = run.thread(stages[step as usize % 3], at(PROGRAM, 0x2000), life);
+            run.works(mapper, (5 * slot as u16)..(5 * slot as u16 + 4), 100);
+        }
+    }
+    stages.iter().for_each(|stage| run.works(*stage, 0..64, 10));
+    (run.roles(), run)
+}
+
+#[test]
+fn a_team_that_takes_turns_with_others_has_all_of_the_machine() {
+    let (roles, run) = stages(false);
+    let found = ranks(&roles, &run);
+    assert_eq!(found[..4], [None; 4]);
+    assert_eq!(found[4..], some(&[(0, 4), (1, 4), (2, 4), (3, 4)]).repeat(12));
+    assert_eq!(roles.workers, 4);
+    let (roles, _) = stages(true);
+    assert_eq!(roles.workers, 15, "three teams at a time divide the machine, each with its creator");
+}
+
 #[test]
 fn a_team_that_shrinks_and_grows_uses_the_lowest_slots() {
     let mut run = Run::new();
