@@ -7,7 +7,7 @@
 
 use numamma_plan::policy::{Bind, PolicyKind};
 
-use super::{Advice, Item, PredictError, Target};
+use super::{Advice, Item, PredictError, Target, predict};
 use crate::detect::{MIGRATION_SCORE, Pattern, PatternKind, migration, roles, sharing_score};
 use crate::profile::records::ThreadId;
 use crate::profile::summary::{Entry, Summary, ratio};
@@ -20,6 +20,7 @@ mod copies;
 mod fix;
 mod frees;
 mod gains;
+mod handed_on;
 mod lines;
 mod places;
 
@@ -32,6 +33,9 @@ const HOT_SMALL: f64 = 0.05;
 /// Size from which on huge pages may help an object that is accessed at random: ten times what the second-level TLB
 /// reaches with pages of 4 KiB (1,536 entries from Skylake on, Intel 64 and IA-32 Optimization Reference Manual).
 const BEYOND_TLB: u64 = 10 * 1536 * 4096;
+
+/// Name of the advised policy in a prediction.
+const ADVISED: &str = "advised";
 
 /// The fixes for a program, those of the highest predicted saving first, hints last. `advice` is that of `summary` and its
 /// `patterns` for `target`.
@@ -54,6 +58,11 @@ pub fn fixes(
     out.retain(|fix| !fix.gain.is_loss());
     let relies_on_threads = out.iter().any(|fix| fix.by_policy);
     out.extend(migrating(summary, advice).or_else(|| binding(advice).filter(|_| relies_on_threads)));
+    // Where the policy has no rules, its price is that of binding.
+    let only_binds = is_bound_by_policy(advice) && advice.policy.objects.is_empty();
+    let prediction = only_binds.then(|| predict(summary, patterns, target, advice, &[])).transpose()?;
+    let advised = prediction.as_ref().and_then(|p| p.policies.iter().find(|price| price.name == ADVISED));
+    out.extend(handed_on::fixes(summary, &roles, advice, advised));
     out.extend(balance::fixes(summary, &roles));
     out.extend(lines::fixes(summary));
     out.extend(frees::fixes(summary));

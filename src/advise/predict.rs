@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use numamma_plan::plan::PAGE;
-use numamma_plan::policy::{ObjectRule, Place, Policy, PolicyKind};
+use numamma_plan::policy::{Bind, ObjectRule, Place, Policy, PolicyKind};
 use numamma_plan::range::ByteRange;
 use numamma_plan::unusable::Unusable;
 use serde::Serialize;
@@ -183,18 +183,20 @@ impl<'a> Column<'a> {
                     let pieces = rules.iter().map(piece).collect::<Result<Vec<_>, _>>()?;
                     return Ok(Placement::pieces(world, entry, pieces));
                 }
+                let binds = policy.threads.as_ref().is_some_and(|threads| threads.bind != Bind::None);
+                let unplaced = || if binds { world.unplaced_by_bound(entry) } else { world.unplaced(entry) };
                 let rules = matching::rules_of(world.summary, entry, policy);
                 let mut placement = |index: Option<usize>| match index {
                     Some(index) => {
                         used[index] = true;
                         let rule = &policy.objects[index];
                         if rule.place.policy == PolicyKind::Default {
-                            return Ok(world.unplaced(entry));
+                            return Ok(unplaced());
                         }
                         Placement::of(world, entry, &rule.place, rule.pattern.as_ref())
                             .map_err(|e| failed(name, &rule.title(), e.to_string()))
                     }
-                    None => Ok(world.unplaced(entry)),
+                    None => Ok(unplaced()),
                 };
                 let first = rules.first().copied().flatten();
                 if rules.iter().all(|rule| *rule == first) {

@@ -41,6 +41,11 @@ const SAYS_IDLE: f64 = 3.0;
 /// Part of the least that a worker of a triangular loop does, 1 / T of the average of T threads, below which a thread
 /// is idle.
 const LEAST_WORK: f64 = 0.5;
+/// Part of the accesses whose page's first toucher is known that must be to pages of threads of another kind, for an
+/// object that one kind hands on to another: most.
+const HANDED_ON: f64 = 0.5;
+/// Accesses with a known first toucher from which on that is told.
+const LEAST_KNOWN: u64 = 10;
 /// What a thread is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Role {
@@ -146,6 +151,40 @@ impl Roles {
         most(by_team).unwrap_or(self.workers)
     }
 
+    /// Whether a thread is one of several of another kind than `kind`, which run beside it. A single thread is on one node, as
+    /// all that it touches. Main threads, and creators of teams inside
+    /// teams, may work in the teams that they create.
+    pub fn is_other_kind(&self, thread: ThreadId, kind: usize) -> bool {
+        let creates = |a: usize, b: usize| self.kinds.get(b).is_some_and(|k| k.creator == Some(a));
+        let is_pool = |kind: usize| self.kinds.get(kind).is_some_and(|k| k.slots.len() > 1);
+        let own = self.of(thread).map(|role| role.kind).filter(|own| is_pool(*own));
+        own.is_some_and(|own| own != kind && own != MAIN && kind != MAIN && !creates(own, kind) && !creates(kind, own))
+    }
+
+    /// The kind that makes most accesses to an entry, where threads of other kinds have touched most of it first, as far as
+    /// first touchers are known. Two such threads have numbers of their own kinds, and those of one number are on one node
+    /// only where something binds them.
+    pub fn user_kind_of_others(&self, entry: &Entry) -> Option<usize> {
+        if self.kinds.len() < 3 {
+            return None;
+        }
+        let kind_of = |thread: ThreadId| self.of(thread).map(|role| role.kind);
+        let mut by_kind: FxHashMap<usize, u64> = FxHashMap::default();
+        let (mut known, mut others) = (0, FxHashMap::<usize, u64>::default());
+        for (cell, toucher) in entry.cells_and_touchers() {
+            let (Some(kind), accesses) = (kind_of(cell.thread), cell.counters.accesses()) else { continue };
+            *by_kind.entry(kind).or_default() += accesses;
+            let Some(toucher) = toucher else { continue };
+            known += accesses;
+            if self.is_other_kind(toucher, kind) {
+                *others.entry(kind).or_default() += accesses;
+            }
+        }
+        let users = most(by_kind)?;
+        let of_users = others.get(&users).copied().unwrap_or(0);
+        (known >= LEAST_KNOWN && of_users as f64 > HANDED_ON * known as f64).then_some(users)
+    }
+
     /// Threads that do not work.
     pub fn idlers(&self) -> u32 {
         self.of_thread.iter().filter(|role| role.rank.is_none()).count() as u32
@@ -153,7 +192,7 @@ impl Roles {
 }
 
 /// The key with most weight; of equal ones the largest.
-fn most(weights: FxHashMap<u32, u64>) -> Option<u32> {
+fn most<K: Copy + Ord>(weights: FxHashMap<K, u64>) -> Option<K> {
     weights.into_iter().max_by_key(|(key, weight)| (*weight, *key)).map(|(key, _)| key)
 }
 
