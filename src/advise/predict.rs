@@ -307,6 +307,8 @@ struct Table<'a> {
     moving_ns: Vec<f64>,
     objects: Vec<ObjectPrice>,
     priced_share: f64,
+    /// Share of the run's cost that is at objects without waiting.
+    without_waiting: f64,
 }
 
 impl<'a> Table<'a> {
@@ -337,6 +339,7 @@ impl<'a> Table<'a> {
             computed_ns: vec![0.0; world.clock.slices.len()],
             objects: Vec::new(),
             priced_share: 0.0,
+            without_waiting: 0.0,
         };
         let shares = cost_shares(world.summary);
         for ((entry, pattern), share) in world.summary.entries.iter().zip(patterns).zip(shares) {
@@ -354,6 +357,7 @@ impl<'a> Table<'a> {
         let computed = demands.computed_ns(world.clock.slices.len());
         self.computed_ns.iter_mut().zip(computed).for_each(|(sum, c)| *sum += c);
         self.priced_share += share;
+        self.without_waiting += if demands.waits_ns > 0.0 { 0.0 } else { share };
         let hot = share >= HOT_SHARE;
         let mut outcomes = Vec::with_capacity(self.columns.len() + 1);
         let mut times = Vec::with_capacity(self.columns.len() + 1);
@@ -503,6 +507,13 @@ impl<'a> Table<'a> {
         let mut objects = self.objects;
         objects.iter_mut().for_each(|o| o.waiting = if all_ns > 0.0 { o.waiting / all_ns } else { 0.0 });
         let mut remarks = remarks(self.world);
+        if self.without_waiting >= SAYS_LITTLE {
+            remarks.push(format!(
+                "{:.0} % of the cost is at objects for which no waiting for memory was seen: local and busiest node leave out the \
+                 accesses to them, and the model has no placement that changes their time.",
+                100.0 * self.without_waiting
+            ));
+        }
         for (column, spill) in self.columns.iter().zip(&self.spills) {
             if spill.any {
                 remarks.push(format!(
@@ -537,6 +548,9 @@ impl<'a> Table<'a> {
     }
 }
 
+/// Share of the run's cost at objects without waiting from which on local shares say little of the whole run: what is left
+/// out must not be taken for local.
+const SAYS_LITTLE: f64 = 0.1;
 /// Index of the advised policy's column.
 const ADVISED: usize = 4;
 /// Names of the columns without a policy.
