@@ -5,7 +5,7 @@
 //! as samples at pages can tell them. False and true sharing of cache lines is proven by the `trace` sampler only, and a
 //! hint with others. Waits for locks are counted for the threads that may move by them, and not by lock.
 
-use numamma_plan::policy::{Bind, PolicyKind};
+use numamma_plan::policy::{Bind, ObjectRule, PolicyKind};
 
 use super::{Advice, Item, PredictError, Target, predict};
 use crate::detect::{MIGRATION_SCORE, Pattern, PatternKind, migration, roles, sharing_score};
@@ -105,11 +105,11 @@ fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
                 }));
             }
         }
-        Some(_) => out.extend(
+        Some(_) if is_divided(item) => out.extend(
             parallel_first_touch(entry, &pattern.evidence)
                 .map(|(what, why)| new(FixKind::ParallelFirstTouch, what, why)),
         ),
-        None => {}
+        _ => {}
     }
     // A trace tells it exactly: see `lines`.
     let is_guess = sharing_score(summary).is_none();
@@ -138,6 +138,16 @@ fn at_most(unpriced: &str, share: f64) -> String {
         "not known: {unpriced}. It is within the {:.1} % of the CPU time at accesses that the object has",
         100.0 * share
     )
+}
+
+/// Whether the placement gives each thread its part of the object. What all use on one node is there whichever of its
+/// users touches it first.
+fn is_divided(item: &Item) -> bool {
+    use PolicyKind::{Block, BlockCyclic, Local, Map};
+    let in_slices = |pattern: &Pattern| matches!(pattern.kind, PatternKind::Block | PatternKind::BlockCyclic);
+    let divides =
+        |rule: &ObjectRule| matches!(rule.place.policy, Block | BlockCyclic | Local | Map) || rule.instances.is_some();
+    item.rules().any(divides) || item.pattern.as_ref().is_some_and(in_slices)
 }
 
 /// What to do where one thread has initialised what others use.
@@ -240,3 +250,6 @@ fn migrating(summary: &Summary, advice: &Advice) -> Option<Fix> {
                 moved, not a move";
     Some(Fix { by_policy, is_hint: false, ..Fix::about_threads(FixKind::BindThreads, (what.into(), why), gain.into()) })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,43 @@
+//! Which fixes an object has, from its rule, its pattern and its accesses.
+
+use numamma_plan::policy::Place;
+
+use super::*;
+use crate::advise::tests::{busy, entry, numbered, profile};
+
+/// An object with a rule.
+fn item(kind: PatternKind, policy: PolicyKind) -> Item {
+    let rule = ObjectRule { place: Place { policy, ..Place::default() }, ..ObjectRule::default() };
+    Item {
+        name: "table".into(),
+        share: 0.5,
+        pattern: Some(Pattern::new(kind, 0.9, String::new())),
+        rule: Ok(rule),
+        saved: 0.1,
+        more: Vec::new(),
+    }
+}
+
+fn found(summary: &Summary, item: &Item) -> Vec<FixKind> {
+    of_object(summary, item, &summary.entries[0]).iter().map(|fix| fix.kind).collect()
+}
+
+/// A table that four threads use and thread 0 fills.
+fn table(of: impl FnOnce(Entry) -> Entry) -> Summary {
+    let mut table = entry("table", 256 << 20, 500, 4000, |_, r| r.below(4) as u32);
+    let pages = (table.size / 4096) as u32;
+    table.touches = vec![crate::profile::summary::TouchRun { instance: 0, page: 0, pages, thread: 0, time_ns: 0 }];
+    profile(4, "madvise", numbered(vec![of(table), busy(4)]))
+}
+
+#[test]
+fn initialisation_is_divided_where_the_placement_divides_the_object() {
+    let summary = table(|table| table);
+    let first_touch = |kind, policy| found(&summary, &item(kind, policy)).contains(&FixKind::ParallelFirstTouch);
+    assert!(first_touch(PatternKind::Block, PolicyKind::Block));
+    assert!(first_touch(PatternKind::BlockCyclic, PolicyKind::BlockCyclic));
+    assert!(first_touch(PatternKind::Irregular, PolicyKind::Map));
+    assert!(first_touch(PatternKind::Block, PolicyKind::Bind), "its users run on one node");
+    assert!(!first_touch(PatternKind::ReadShared, PolicyKind::Bind), "all threads use all of it");
+    assert!(!first_touch(PatternKind::Random, PolicyKind::Preferred));
+}
