@@ -71,6 +71,23 @@ pub fn fixes(
     Ok(out)
 }
 
+/// What all placements of a list of [`fixes`] are expected to bring together, where that is more than what they bring one
+/// after the other: each alone leaves so much on one node that the others do not pay.
+///
+/// # Errors
+/// As [`super::predict()`].
+pub fn only_together(
+    summary: &Summary,
+    patterns: &[Pattern],
+    target: &Target,
+    advice: &Advice,
+    list: &[Fix],
+) -> Result<Option<Gain>, PredictError> {
+    let prediction = predict(summary, patterns, target, advice, &[])?;
+    let advised = prediction.policies.iter().find(|price| price.name == ADVISED).map(Gain::of);
+    Ok(advised.filter(|all| gains::pay_only_together(list, all)))
+}
+
 fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
     let Some(pattern) = &item.pattern else { return Vec::new() };
     let new = |kind, what: String, why: String| Fix {
