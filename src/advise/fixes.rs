@@ -137,9 +137,12 @@ fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
         ..new(FixKind::Pad, what, why)
     }));
     let small_pages = summary.header.thp != "always" && summary.header.page_size <= 4096;
-    if pattern.kind == PatternKind::Random && entry.size >= BEYOND_TLB && small_pages {
+    // Threads that stream through parts which change hands use all pages, and not at random.
+    let at_random = pattern.kind == PatternKind::Random && !entry.is_swept();
+    if at_random && entry.size >= BEYOND_TLB && small_pages {
         let what = format!(
-            "ask for huge pages for {}: madvise(MADV_HUGEPAGE), or huge = \"require\" in its place",
+            "unless the program asks for them already, ask for huge pages for {}: madvise(MADV_HUGEPAGE), or huge = \
+             \"require\" in its place",
             entry.name
         );
         let why = format!("accessed at random, {} bytes, transparent huge pages: {}", entry.size, summary.header.thp);

@@ -3,7 +3,7 @@
 use numamma_plan::policy::Place;
 
 use super::*;
-use crate::advise::tests::{busy, entry, numbered, profile};
+use crate::advise::tests::{busy, entry, in_sequence, numbered, profile};
 
 /// An object with a rule.
 fn item(kind: PatternKind, policy: PolicyKind) -> Item {
@@ -40,4 +40,11 @@ fn initialisation_is_divided_where_the_placement_divides_the_object() {
     assert!(first_touch(PatternKind::Block, PolicyKind::Bind), "its users run on one node");
     assert!(!first_touch(PatternKind::ReadShared, PolicyKind::Bind), "all threads use all of it");
     assert!(!first_touch(PatternKind::Random, PolicyKind::Preferred));
+}
+
+#[test]
+fn huge_pages_are_for_what_is_accessed_at_random_and_not_in_sequence() {
+    let random = item(PatternKind::Random, PolicyKind::Interleave);
+    assert!(found(&table(|table| table), &random).contains(&FixKind::HugePages));
+    assert!(!found(&table(in_sequence), &random).contains(&FixKind::HugePages), "slices that change hands");
 }
