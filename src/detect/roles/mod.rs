@@ -259,21 +259,26 @@ impl Work {
                 continue;
             }
             row.slots = if total > 0.0 { busy } else { (0..row.width).collect() };
-            row.creator_works = row.openmp || total <= 0.0 || {
-                let slots = span(summary, kinds, own, activity);
-                let mut creators: Vec<usize> = own.iter().filter_map(|p| kinds.places[*p].parent).collect();
-                creators.sort_unstable();
-                creators.dedup();
-                let sum = |places: &[usize]| places.iter().map(|p| of_place(&kinds.places[*p], &slots)).sum::<f64>();
-                let mean = sum(own) / row.slots.len().max(1) as f64;
-                let part_of = |thread: ThreadId| {
-                    let place = *kinds.place_of.get(thread as usize)?;
-                    let worker = (kinds.places[place].kind == kind).then(|| Part::Worker(kinds.places[place].slot));
-                    worker.or_else(|| creators.binary_search(&place).is_ok().then_some(Part::Creator))
-                };
-                !is_idle(sum(&creators), mean, row.slots.len() + 1)
-                    && !goes_over_all(summary, &slots, |e| activity::is_large(summary, e), part_of)
-            };
+            let mut creators: Vec<usize> = own.iter().filter_map(|p| kinds.places[*p].parent).collect();
+            creators.sort_unstable();
+            creators.dedup();
+            let only_waits = has_no_samples(summary, kinds, &creators, (own, row.slots.len()));
+            row.creator_works = row.openmp
+                || (!only_waits
+                    && (total <= 0.0 || {
+                        let slots = span(summary, kinds, own, activity);
+                        let sum =
+                            |places: &[usize]| places.iter().map(|p| of_place(&kinds.places[*p], &slots)).sum::<f64>();
+                        let mean = sum(own) / row.slots.len().max(1) as f64;
+                        let part_of = |thread: ThreadId| {
+                            let place = *kinds.place_of.get(thread as usize)?;
+                            let worker =
+                                (kinds.places[place].kind == kind).then(|| Part::Worker(kinds.places[place].slot));
+                            worker.or_else(|| creators.binary_search(&place).is_ok().then_some(Part::Creator))
+                        };
+                        !is_idle(sum(&creators), mean, row.slots.len() + 1)
+                            && !goes_over_all(summary, &slots, |e| activity::is_large(summary, e), part_of)
+                    }));
         }
         let mut process = vec![false; kinds.places.len()];
         let mut by_process = vec![0.0; kinds.places.len()];
@@ -331,6 +336,16 @@ fn span(summary: &Summary, kinds: &Kinds, own: &[usize], activity: &Activity) ->
     let start = threads().map(|t| t.start_ns).min().unwrap_or(0);
     let end = threads().map(|t| t.end_ns.unwrap_or(u64::MAX)).max().unwrap_or(u64::MAX);
     activity.compute_within(start, end)
+}
+
+/// Whether creators have no sample at all, although their workers have enough each that a thread that works would have
+/// some: samples of CPU time, which there are also of work in little memory and in little time.
+fn has_no_samples(summary: &Summary, kinds: &Kinds, creators: &[usize], (own, workers): (&[usize], usize)) -> bool {
+    let of = |places: &[usize]| -> u64 {
+        let threads = places.iter().flat_map(|p| &kinds.places[*p].threads);
+        threads.filter_map(|t| summary.threads.get(*t as usize)).map(|t| t.samples).sum()
+    };
+    of(creators) == 0 && is_idle(0.0, of(own) as f64 / workers.max(1) as f64, workers + 1)
 }
 
 /// Whether a thread with `samples` does not work, when `workers` (itself included) have `mean` on average.
