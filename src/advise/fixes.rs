@@ -28,6 +28,8 @@ mod places;
 const INITIALISED: f64 = 0.9;
 /// Share of an object's accesses, and of its writes, from which on a thread counts as one that uses, or writes, it.
 const USES: f64 = 0.05;
+/// Share of the run's cost that is most of it.
+const MOST: f64 = 0.5;
 /// Share of the run's cost from which on a small object that several threads write is worth a look.
 const HOT_SMALL: f64 = 0.05;
 /// Size from which on huge pages may help an object that is accessed at random: ten times what the second-level TLB
@@ -57,7 +59,8 @@ pub fn fixes(
     // What slows the program down is nothing to do.
     out.retain(|fix| !fix.gain.is_loss());
     let relies_on_threads = out.iter().any(|fix| fix.by_policy);
-    out.extend(migrating(summary, advice).or_else(|| binding(advice).filter(|_| relies_on_threads)));
+    let moving = migrating(summary, advice).filter(|_| !is_spread(advice));
+    out.extend(moving.or_else(|| binding(advice).filter(|_| relies_on_threads)));
     // Where the policy has no rules, its price is that of binding.
     let only_binds = is_bound_by_policy(advice) && advice.policy.objects.is_empty();
     let prediction = only_binds.then(|| predict(summary, patterns, target, advice, &[])).transpose()?;
@@ -224,6 +227,16 @@ fn ratio_of(entry: &Entry, thread: ThreadId) -> f64 {
 /// Whether the policy binds threads.
 fn is_bound_by_policy(advice: &Advice) -> bool {
     advice.policy.threads.as_ref().is_some_and(|threads| threads.bind != Bind::None)
+}
+
+/// Whether most of the cost is at objects that the policy spreads over the nodes, and leaves threads alone: these are as near
+/// to their data on any node.
+fn is_spread(advice: &Advice) -> bool {
+    let spread = |item: &&Item| {
+        let interleaves = |p| matches!(p, PolicyKind::Interleave | PolicyKind::WeightedInterleave);
+        item.rule.as_ref().is_ok_and(|rule| interleaves(rule.place.policy))
+    };
+    !is_bound_by_policy(advice) && advice.items.iter().filter(spread).map(|item| item.share).sum::<f64>() > MOST
 }
 
 /// The threads of a policy that binds them.

@@ -48,3 +48,18 @@ fn huge_pages_are_for_what_is_accessed_at_random_and_not_in_sequence() {
     assert!(found(&table(|table| table), &random).contains(&FixKind::HugePages));
     assert!(!found(&table(in_sequence), &random).contains(&FixKind::HugePages), "slices that change hands");
 }
+
+#[test]
+fn threads_need_no_node_where_most_of_the_data_is_spread() {
+    let advice = |policy, bind| Advice {
+        items: vec![Item { share: 0.9, ..item(PatternKind::Random, policy) }],
+        policy: numamma_plan::policy::Policy {
+            threads: Some(numamma_plan::policy::Threads { bind, count: None }),
+            ..numamma_plan::check::parse("version = 1").expect("a policy")
+        },
+        remarks: Vec::new(),
+    };
+    assert!(is_spread(&advice(PolicyKind::Interleave, Bind::None)));
+    assert!(!is_spread(&advice(PolicyKind::Interleave, Bind::Compact)), "over the nodes of some threads");
+    assert!(!is_spread(&advice(PolicyKind::Block, Bind::None)));
+}
