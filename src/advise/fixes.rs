@@ -14,6 +14,7 @@ use crate::profile::summary::{Entry, Summary, ratio};
 
 pub use self::fix::{Fix, FixKind, Gain, Place};
 use self::places::{allocation, hottest, initialisation};
+use self::words::in_words;
 
 mod balance;
 mod copies;
@@ -23,6 +24,7 @@ mod gains;
 mod handed_on;
 mod lines;
 mod places;
+mod words;
 
 /// Share of an object's touched pages from which on one thread has initialised it.
 const INITIALISED: f64 = 0.9;
@@ -114,7 +116,7 @@ fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
         Some(PolicyKind::Interleave | PolicyKind::WeightedInterleave) => {
             out.push(new(
                 FixKind::Interleave,
-                format!("allocate {} interleaved over the nodes: numa_alloc_interleaved, or mbind(MPOL_INTERLEAVE) before it is written", entry.name),
+                format!("interleave {} over the nodes: numa_alloc_interleaved, or mbind(MPOL_INTERLEAVE) before it is written", in_words(entry)),
                 pattern.evidence.clone(),
             ));
             if pattern.kind == PatternKind::ReadShared {
@@ -146,7 +148,7 @@ fn of_object(summary: &Summary, item: &Item, entry: &Entry) -> Vec<Fix> {
         let what = format!(
             "unless the program asks for them already, ask for huge pages for {}: madvise(MADV_HUGEPAGE), or huge = \
              \"require\" in its place",
-            entry.name
+            in_words(entry)
         );
         let why = format!("accessed at random, {} bytes, transparent huge pages: {}", entry.size, summary.header.thp);
         let gain = Gain::unpriced(at_most("the model has no price for misses of the TLB", item.share));
@@ -183,7 +185,7 @@ fn parallel_first_touch(entry: &Entry, evidence: &str) -> Option<(String, String
         return None;
     }
     let what =
-        format!("initialise {} in a loop that is divided among the threads as the loop that uses it", entry.name);
+        format!("initialise {} in a loop that is divided among the threads as the loop that uses it", in_words(entry));
     let why = format!(
         "thread {toucher} touched {:.0} % of its pages first and makes {:.0} % of the accesses; {evidence}",
         100.0 * first,
@@ -200,7 +202,7 @@ fn padding(entry: &Entry, item: &Item, kind: PatternKind) -> Option<(String, Str
     }
     let what = format!(
         "if the threads write different parts of {}, give each of them a cache line of its own (alignas(64), padding)",
-        entry.name
+        in_words(entry)
     );
     let why = format!(
         "{} threads write its {} bytes, and {:.0} % of the cost is there; samples do not tell whether it is the same word",

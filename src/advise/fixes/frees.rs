@@ -4,6 +4,7 @@ use numamma_plan::threads::is_openmp_runtime;
 
 use super::fix::{Fix, FixKind, Gain};
 use super::places::{allocation, hottest};
+use super::words::in_words;
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::{Entry, Summary, ratio};
 
@@ -38,8 +39,9 @@ fn fix(summary: &Summary, entry: &Entry) -> Option<Fix> {
         object: Some(name.clone()),
         share: ratio(entry.total.cost_ns, summary.total().cost_ns),
         what: format!(
-            "let the thread that allocated blocks of {name} free them: hand them back to it in batches, or use them again \
-             from a pool of each thread"
+            "free {} on the thread that allocated them: hand them back to it in batches, or use them again from a pool of \
+             each thread",
+            in_words(entry)
         ),
         why: format!(
             "{} of {} frees ({:.0} %) are by another thread than the one that allocated the block. Such a \

@@ -2,6 +2,7 @@
 
 use super::fix::{Fix, FixKind, Gain};
 use super::places::{allocation, hottest};
+use super::words::in_words;
 use super::{HOT_SMALL, is_bound_by_policy};
 use crate::advise::{Advice, Item, PolicyPrice};
 use crate::detect::{PatternKind, Roles};
@@ -30,14 +31,14 @@ fn fix(
     let (toucher, _) = *entry.first_touchers().iter().find(|(thread, _)| roles.is_other_kind(*thread, users))?;
     let kind_of = |thread: ThreadId| roles.of(thread).map(|role| role.kind);
     let by = entry.by_others(None, |thread| kind_of(thread).map(|kind| kind as u32));
-    let name = &entry.name;
     Some(Fix {
         kind: FixKind::BindThreads,
-        object: Some(name.clone()),
+        object: Some(entry.name.clone()),
         share: item.share,
         what: format!(
-            "bind the thread that writes a block of {name} first ({}) and the one that uses it ({}) to CPUs of one node \
+            "of {}, bind the thread that writes one first ({}) and the one that uses it ({}) to CPUs of one node \
              (pthread_setaffinity_np), or let the thread that uses a block allocate and write it first",
+            in_words(entry),
             of_kind(summary, roles, kind_of(toucher)?),
             of_kind(summary, roles, users),
         ),
