@@ -49,6 +49,14 @@ fn remote_after_own_touch(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -
     applies.then(|| entry.total.remote as f64 / entry.total.placed as f64)
 }
 
+/// Whether a private object is near to its user only while that thread and the one of another kind that touches it first
+/// are on one node.
+pub(super) fn is_handed_on(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> bool {
+    pattern.kind == PatternKind::Private
+        && scene.roles.user_kind_of_others(entry).is_some()
+        && scene.touched_by_user(entry, pattern)
+}
+
 /// The decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Binding {
@@ -60,11 +68,14 @@ pub(super) struct Binding {
 
 pub(super) fn decide(scene: &Scene<'_>, patterns: &[Pattern], shares: &[f64], rules: &[ObjectRule]) -> Binding {
     let by_rule = rules.iter().any(|rule| relies_on_binding(scene, rule));
-    let entries = scene.summary.entries.iter().zip(patterns).zip(shares);
-    let left: f64 = entries
+    let entries = || scene.summary.entries.iter().zip(patterns).zip(shares);
+    let handed_on: f64 =
+        entries().filter(|((e, p), _)| is_handed_on(scene, e, p)).fold(0.0, |sum, (_, share)| sum + share);
+    let by_kinds = handed_on >= LEFT_BEHIND && keeps_workers(scene);
+    let left: f64 = entries()
         .filter_map(|((e, p), share)| Some(share * remote_after_own_touch(scene, e, p)?))
         .fold(0.0, |sum, part| sum + part);
-    let wanted = scene.target.nodes > 1 && scene.roles.workers > 1 && (by_rule || left >= LEFT_BEHIND);
+    let wanted = scene.target.nodes > 1 && scene.roles.workers > 1 && (by_rule || by_kinds || left >= LEFT_BEHIND);
     if !wanted {
         return Binding { bind: false, remark: None };
     }
@@ -75,6 +86,13 @@ pub(super) fn decide(scene: &Scene<'_>, patterns: &[Pattern], shares: &[f64], ru
         "Placement by thread only helps while each thread stays on its node, hence bind = \"compact\" (OMP_PROC_BIND \
          and OMP_PLACES take precedence)."
             .to_owned()
+    } else if by_kinds {
+        format!(
+            "{:.0} % of the cost is in memory that threads of one kind touch first and those of another use: it is local \
+             while threads of one number are on one node, hence bind = \"compact\" (OMP_PROC_BIND and OMP_PLACES take \
+             precedence).",
+            100.0 * handed_on
+        )
     } else {
         format!(
             "{:.0} % of the cost was remote in memory that its only user had touched first: threads moved to other \

@@ -259,11 +259,17 @@ impl Scene<'_> {
 
     /// Private: no rule where first touch already places it, else the node of the only user.
     fn private(&self, entry: &Entry, pattern: &Pattern) -> Result<Choice, String> {
-        if self.touched_by_user(entry, pattern) {
-            return Err(format!(
-                "{}; it is first touched by the thread that uses it, so first touch already places it",
-                pattern.evidence
-            ));
+        let handed_on = self.roles.user_kind_of_others(entry).is_some();
+        let together = !handed_on || binding::keeps_workers(self);
+        if self.touched_by_user(entry, pattern) && together {
+            let by = match handed_on {
+                true => {
+                    "a thread of another kind with the number of the one that uses it, so first touch places it while a \
+                     policy binds both to one node"
+                }
+                false => "the thread that uses it, so first touch already places it",
+            };
+            return Err(format!("{}; it is first touched by {by}", pattern.evidence));
         }
         let mut users: Vec<u32> = pattern.owners.iter().map(|o| o.thread).collect();
         users.sort_unstable();
@@ -273,7 +279,7 @@ impl Scene<'_> {
             let thread = entry.seen.get(o.instance as usize).and_then(|i| i.thread);
             thread.and_then(|t| self.roles.number(t, seen)) == Some(o.thread)
         });
-        let home = allocated_by_user.count() as f64 >= TOUCHED_RIGHT * pattern.owners.len().max(1) as f64;
+        let home = together && allocated_by_user.count() as f64 >= TOUCHED_RIGHT * pattern.owners.len().max(1) as f64;
         if entry.kind != ObjectKind::Global && entry.kind != ObjectKind::Section && home {
             let place = Place { policy: PolicyKind::Local, ..Place::default() };
             let remark = Some("each thread allocates what it uses".into());

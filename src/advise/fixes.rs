@@ -7,33 +7,41 @@
 
 use std::collections::BTreeMap;
 
-use numamma_plan::policy::{Bind, PolicyKind};
+use numamma_plan::policy::{Bind, ObjectRule, PolicyKind};
 
-use super::{Advice, Item, PredictError, Target};
+use super::{Advice, Item, PredictError, Target, predict};
 use crate::detect::{MIGRATION_SCORE, Pattern, PatternKind, Roles, migration, roles, sharing_score};
 use crate::profile::records::ThreadId;
 use crate::profile::summary::{Counters, Entry, Summary, ratio};
 
 pub use self::fix::{Fix, FixKind, Gain, Place};
 use self::places::{allocation, hottest, initialisation};
+use self::words::in_words;
 
 mod balance;
 mod copies;
 mod fix;
 mod frees;
 mod gains;
+mod handed_on;
 mod lines;
 mod places;
+mod words;
 
 /// Share of an object's touched pages from which on one thread has initialised it.
 const INITIALISED: f64 = 0.9;
 /// Share of an object's accesses, and of its writes, from which on a thread counts as one that uses, or writes, it.
 const USES: f64 = 0.05;
+/// Share of the run's cost that is most of it.
+const MOST: f64 = 0.5;
 /// Share of the run's cost from which on a small object that several threads write is worth a look.
 const HOT_SMALL: f64 = 0.05;
 /// Size from which on huge pages may help an object that is accessed at random: ten times what the second-level TLB
 /// reaches with pages of 4 KiB (1,536 entries from Skylake on, Intel 64 and IA-32 Optimization Reference Manual).
 const BEYOND_TLB: u64 = 10 * 1536 * 4096;
+
+/// Name of the advised policy in a prediction.
+const ADVISED: &str = "advised";
 
 /// The fixes for a program, those of the highest predicted saving first, hints last. `advice` is that of `summary` and its
 /// `patterns` for `target`.
@@ -55,13 +63,36 @@ pub fn fixes(
     // What slows the program down is nothing to do.
     out.retain(|fix| !fix.gain.is_loss());
     let relies_on_threads = out.iter().any(|fix| fix.by_policy);
-    out.extend(migrating(summary, advice).or_else(|| binding(summary, advice).filter(|_| relies_on_threads)));
+    let moving = migrating(summary, advice).filter(|_| !is_spread(advice));
+    out.extend(moving.or_else(|| binding(summary, advice).filter(|_| relies_on_threads)));
+    // Where the policy has no rules, its price is that of binding.
+    let only_binds = is_bound_by_policy(advice) && advice.policy.objects.is_empty();
+    let prediction = only_binds.then(|| predict(summary, patterns, target, advice, &[])).transpose()?;
+    let advised = prediction.as_ref().and_then(|p| p.policies.iter().find(|price| price.name == ADVISED));
+    out.extend(handed_on::fixes(summary, &roles, advice, advised));
     out.extend(balance::fixes(summary, &roles));
     out.extend(lines::fixes(summary));
     out.extend(frees::fixes(summary));
     let order = |f: &Fix| (f.is_hint, -f.saves.unwrap_or(0.0), -f.share);
     out.sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(std::cmp::Ordering::Equal));
     Ok(out)
+}
+
+/// What all placements of a list of [`fixes`] are expected to bring together, where that is more than what they bring one
+/// after the other: each alone leaves so much on one node that the others do not pay.
+///
+/// # Errors
+/// As [`super::predict()`].
+pub fn only_together(
+    summary: &Summary,
+    patterns: &[Pattern],
+    target: &Target,
+    advice: &Advice,
+    list: &[Fix],
+) -> Result<Option<Gain>, PredictError> {
+    let prediction = predict(summary, patterns, target, advice, &[])?;
+    let advised = prediction.policies.iter().find(|price| price.name == ADVISED).map(Gain::of);
+    Ok(advised.filter(|all| gains::pay_only_together(list, all)))
 }
 
 fn of_object(summary: &Summary, roles: &Roles, item: &Item, entry: &Entry) -> Vec<Fix> {
@@ -87,7 +118,7 @@ fn of_object(summary: &Summary, roles: &Roles, item: &Item, entry: &Entry) -> Ve
         Some(PolicyKind::Interleave | PolicyKind::WeightedInterleave) => {
             out.push(new(
                 FixKind::Interleave,
-                format!("allocate {} interleaved over the nodes: numa_alloc_interleaved, or mbind(MPOL_INTERLEAVE) before it is written", entry.name),
+                format!("interleave {} over the nodes: numa_alloc_interleaved, or mbind(MPOL_INTERLEAVE) before it is written", in_words(entry)),
                 pattern.evidence.clone(),
             ));
             if pattern.kind == PatternKind::ReadShared {
@@ -98,11 +129,11 @@ fn of_object(summary: &Summary, roles: &Roles, item: &Item, entry: &Entry) -> Ve
                 }));
             }
         }
-        Some(_) => out.extend(
+        Some(_) if is_divided(item) => out.extend(
             parallel_first_touch(roles, entry, &pattern.evidence)
                 .map(|(what, why)| new(FixKind::ParallelFirstTouch, what, why)),
         ),
-        None => {}
+        _ => {}
     }
     // A trace tells it exactly: see `lines`.
     let is_guess = sharing_score(summary).is_none();
@@ -113,10 +144,13 @@ fn of_object(summary: &Summary, roles: &Roles, item: &Item, entry: &Entry) -> Ve
         ..new(FixKind::Pad, what, why)
     }));
     let small_pages = summary.header.thp != "always" && summary.header.page_size <= 4096;
-    if pattern.kind == PatternKind::Random && entry.size >= BEYOND_TLB && small_pages {
+    // Threads that stream through parts which change hands use all pages, and not at random.
+    let at_random = pattern.kind == PatternKind::Random && !entry.is_swept();
+    if at_random && entry.size >= BEYOND_TLB && small_pages {
         let what = format!(
-            "ask for huge pages for {}: madvise(MADV_HUGEPAGE), or huge = \"require\" in its place",
-            entry.name
+            "unless the program asks for them already, ask for huge pages for {}: madvise(MADV_HUGEPAGE), or huge = \
+             \"require\" in its place",
+            in_words(entry)
         );
         let why = format!("accessed at random, {} bytes, transparent huge pages: {}", entry.size, summary.header.thp);
         let gain = Gain::unpriced(at_most("the model has no price for misses of the TLB", item.share));
@@ -133,6 +167,16 @@ fn at_most(unpriced: &str, share: f64) -> String {
     )
 }
 
+/// Whether the placement gives each thread its part of the object. What all use on one node is there whichever of its
+/// users touches it first.
+fn is_divided(item: &Item) -> bool {
+    use PolicyKind::{Block, BlockCyclic, Local, Map};
+    let in_slices = |pattern: &Pattern| matches!(pattern.kind, PatternKind::Block | PatternKind::BlockCyclic);
+    let divides =
+        |rule: &ObjectRule| matches!(rule.place.policy, Block | BlockCyclic | Local | Map) || rule.instances.is_some();
+    item.rules().any(divides) || item.pattern.as_ref().is_some_and(in_slices)
+}
+
 /// What to do where one thread has initialised what others use.
 fn parallel_first_touch(roles: &Roles, entry: &Entry, evidence: &str) -> Option<(String, String)> {
     let touched: u64 = entry.touches.iter().map(|t| u64::from(t.pages)).sum();
@@ -143,7 +187,7 @@ fn parallel_first_touch(roles: &Roles, entry: &Entry, evidence: &str) -> Option<
         return None;
     }
     let what =
-        format!("initialise {} in a loop that is divided among the threads as the loop that uses it", entry.name);
+        format!("initialise {} in a loop that is divided among the threads as the loop that uses it", in_words(entry));
     let why = format!(
         "thread {toucher} touched {:.0} % of its pages first and makes {:.0} % of the accesses; {evidence}",
         100.0 * first,
@@ -160,7 +204,7 @@ fn padding(roles: &Roles, entry: &Entry, item: &Item, kind: PatternKind) -> Opti
     }
     let what = format!(
         "if the threads write different parts of {}, give each of them a cache line of its own (alignas(64), padding)",
-        entry.name
+        in_words(entry)
     );
     let why = format!(
         "{writers} threads write its {} bytes, and {:.0} % of the cost is there; samples do not tell whether it is the same word",
@@ -200,6 +244,16 @@ fn how_to_bind(summary: &Summary) -> &'static str {
             "bind its threads as they start (pthread_setaffinity_np): in their order, the same number to the CPUs of each node"
         }
     }
+}
+
+/// Whether most of the cost is at objects that the policy spreads over the nodes, and leaves threads alone: these are as near
+/// to their data on any node.
+fn is_spread(advice: &Advice) -> bool {
+    let spread = |item: &&Item| {
+        let interleaves = |p| matches!(p, PolicyKind::Interleave | PolicyKind::WeightedInterleave);
+        item.rule.as_ref().is_ok_and(|rule| interleaves(rule.place.policy))
+    };
+    !is_bound_by_policy(advice) && advice.items.iter().filter(spread).map(|item| item.share).sum::<f64>() > MOST
 }
 
 /// The threads of a policy that binds them.
@@ -248,27 +302,4 @@ fn migrating(summary: &Summary, advice: &Advice) -> Option<Fix> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::advise::tests::{entry, profile};
-    use crate::profile::summary::TouchRun;
-
-    /// Two threads in each of 30 rounds use a half each of what thread 0 has touched first.
-    #[test]
-    fn threads_that_are_made_anew_are_users_together() {
-        let user = |at: u64, _: &mut _| (1 + 2 * (at / 4096 % 30) + u64::from(at >= 32 << 20)) as u32;
-        let mut grid = entry("grid", 64 << 20, 1000, 60_000, user);
-        grid.cells.iter_mut().for_each(|cell| cell.slot = ((cell.thread - 1) / 2 * 2) as u16);
-        grid.touches = vec![TouchRun { instance: 0, page: 0, pages: (64 << 20) / 4096, thread: 0, time_ns: 0 }];
-        let mut summary = profile(61, "never", vec![grid]);
-        let slot_ns = 1_000_000_000;
-        summary.stats.duration_ns = 64 * slot_ns;
-        for thread in &mut summary.threads[1..] {
-            let start = u64::from((thread.id - 1) / 2 * 2) * slot_ns;
-            (thread.creator, thread.start_ns, thread.end_ns) = (Some(0), start, Some(start + slot_ns));
-        }
-        let (roles, grid) = (roles(&summary), &summary.entries[0]);
-        assert_eq!(users(&roles, grid, |c| c.accesses()), 2);
-        assert!(parallel_first_touch(&roles, grid, "each half by one worker").is_some());
-    }
-}
+mod tests;

@@ -19,6 +19,8 @@ mod cost;
 mod emit;
 mod first_touch;
 pub mod fixes;
+#[cfg(test)]
+mod handed_on_tests;
 mod item;
 mod kept_apart;
 #[cfg(test)]

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use numamma_plan::plan::PAGE;
-use numamma_plan::policy::{ObjectRule, Place, Policy, PolicyKind};
+use numamma_plan::policy::{Bind, ObjectRule, Place, Policy, PolicyKind};
 use numamma_plan::range::ByteRange;
 use numamma_plan::unusable::Unusable;
 use serde::Serialize;
@@ -183,18 +183,20 @@ impl<'a> Column<'a> {
                     let pieces = rules.iter().map(piece).collect::<Result<Vec<_>, _>>()?;
                     return Ok(Placement::pieces(world, entry, pieces));
                 }
+                let binds = policy.threads.as_ref().is_some_and(|threads| threads.bind != Bind::None);
+                let unplaced = || if binds { world.unplaced_by_bound(entry) } else { world.unplaced(entry) };
                 let rules = matching::rules_of(world.summary, entry, policy);
                 let mut placement = |index: Option<usize>| match index {
                     Some(index) => {
                         used[index] = true;
                         let rule = &policy.objects[index];
                         if rule.place.policy == PolicyKind::Default {
-                            return Ok(world.unplaced(entry));
+                            return Ok(unplaced());
                         }
                         Placement::of(world, entry, &rule.place, rule.pattern.as_ref())
                             .map_err(|e| failed(name, &rule.title(), e.to_string()))
                     }
-                    None => Ok(world.unplaced(entry)),
+                    None => Ok(unplaced()),
                 };
                 let first = rules.first().copied().flatten();
                 if rules.iter().all(|rule| *rule == first) {
@@ -305,6 +307,8 @@ struct Table<'a> {
     moving_ns: Vec<f64>,
     objects: Vec<ObjectPrice>,
     priced_share: f64,
+    /// Share of the run's cost that is at objects without waiting.
+    without_waiting: f64,
 }
 
 impl<'a> Table<'a> {
@@ -335,6 +339,7 @@ impl<'a> Table<'a> {
             computed_ns: vec![0.0; world.clock.slices.len()],
             objects: Vec::new(),
             priced_share: 0.0,
+            without_waiting: 0.0,
         };
         let shares = cost_shares(world.summary);
         for ((entry, pattern), share) in world.summary.entries.iter().zip(patterns).zip(shares) {
@@ -352,6 +357,7 @@ impl<'a> Table<'a> {
         let computed = demands.computed_ns(world.clock.slices.len());
         self.computed_ns.iter_mut().zip(computed).for_each(|(sum, c)| *sum += c);
         self.priced_share += share;
+        self.without_waiting += if demands.waits_ns > 0.0 { 0.0 } else { share };
         let hot = share >= HOT_SHARE;
         let mut outcomes = Vec::with_capacity(self.columns.len() + 1);
         let mut times = Vec::with_capacity(self.columns.len() + 1);
@@ -501,6 +507,13 @@ impl<'a> Table<'a> {
         let mut objects = self.objects;
         objects.iter_mut().for_each(|o| o.waiting = if all_ns > 0.0 { o.waiting / all_ns } else { 0.0 });
         let mut remarks = remarks(self.world);
+        if self.without_waiting >= SAYS_LITTLE {
+            remarks.push(format!(
+                "{:.0} % of the cost is at objects for which no waiting for memory was seen: local and busiest node leave out the \
+                 accesses to them, and the model has no placement that changes their time.",
+                100.0 * self.without_waiting
+            ));
+        }
         for (column, spill) in self.columns.iter().zip(&self.spills) {
             if spill.any {
                 remarks.push(format!(
@@ -535,6 +548,9 @@ impl<'a> Table<'a> {
     }
 }
 
+/// Share of the run's cost at objects without waiting from which on local shares say little of the whole run: what is left
+/// out must not be taken for local.
+const SAYS_LITTLE: f64 = 0.1;
 /// Index of the advised policy's column.
 const ADVISED: usize = 4;
 /// Names of the columns without a policy.

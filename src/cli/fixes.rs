@@ -64,7 +64,8 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     } else if args.sarif {
         output::json("the fixes", &shown::sarif(&list, &target.model.name))?
     } else {
-        shown::text(&list, &target.model.name, output::terminal_size().0)
+        let together = fixes::only_together(summary, &patterns, &target, &advice, &list).map_err(|e| named(&e))?;
+        shown::text(&list, together.as_ref(), &target.model.name, output::terminal_size().0)
     };
     output::write(args.output.as_deref(), &text)?;
     Ok(loaded.status)

@@ -10,8 +10,9 @@ use crate::advise::fixes::{Fix, FixKind, Gain, Place};
 const SARIF: &str = "2.1.0";
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
-/// All fixes in lines of at most `columns` characters; gains are those on `machine`.
-pub fn text(fixes: &[Fix], machine: &str, columns: usize) -> String {
+/// All fixes in lines of at most `columns` characters; gains are those on `machine`. `together` is the gain of all placements
+/// where they pay only together.
+pub fn text(fixes: &[Fix], together: Option<&Gain>, machine: &str, columns: usize) -> String {
     if fixes.is_empty() {
         return format!("Nothing to change was found in this profile, for {}.\n", printable(machine));
     }
@@ -34,6 +35,10 @@ pub fn text(fixes: &[Fix], machine: &str, columns: usize) -> String {
         for place in &fix.places {
             out.push_str(&format!("   at   {}\n", printable(&self::place(place))));
         }
+    }
+    if let Some(all) = together {
+        let words = format!("The placements of this list pay only together: for all of them {}", gain(all, machine));
+        wrap(&printable(&words), columns).iter().for_each(|line| out.push_str(&format!("{line}\n")));
     }
     out
 }

@@ -271,8 +271,9 @@ fn closed_descriptors_stay_closed() {
 fn a_full_pipe_keeps_no_command_from_ending() {
     let dir = inherits("full-pipe");
     let (reader, mut writer) = io::pipe().expect("a pipe");
-    // SAFETY: system calls on a descriptor that this test owns.
-    let set = |flags| unsafe { libc::fcntl(writer.as_raw_fd(), libc::F_SETFL, flags) };
+    let pipe = writer.as_raw_fd();
+    // SAFETY: a system call on a descriptor that this test owns.
+    let set = |flags: libc::c_int| unsafe { libc::fcntl(pipe, libc::F_SETFL, flags) };
     assert_eq!(set(libc::O_NONBLOCK), 0);
     while writer.write(&[b'x'; 4096]).is_ok_and(|written| written > 0) {}
     assert_eq!(set(0), 0);

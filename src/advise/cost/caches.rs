@@ -240,7 +240,7 @@ fn uses(world: &World<'_>) -> FxHashMap<u32, Vec<Use>> {
                 own: sets.own(seen),
                 all: sets.all,
                 flight: world.lines_in_flight(entry),
-                sweeps: world.is_swept(entry),
+                sweeps: entry.is_swept(),
                 second: 0.0,
                 last: 0.0,
             });

@@ -247,3 +247,17 @@ fn code_that_streams_is_bound_by_its_controllers() {
     let waits: f64 = (190.0 - 810.0 / 99.0) / 1_000.0;
     near(over_blocks(&computes, "interleave"), 1.0 + 0.5 * waits, 0.01);
 }
+
+/// Of accesses that do not wait no share is local, and what is left out of a share is said.
+#[test]
+fn what_does_not_wait_is_not_taken_for_local() {
+    let left_out = |code| {
+        let found = predicted(&private_blocks(AddressKind::Counted, code), &target(4, None));
+        found
+            .remarks
+            .iter()
+            .any(|r| r.starts_with("100 % of the cost is at objects for which no waiting for memory was"))
+    };
+    assert!(left_out((10, 100, 900)));
+    assert!(!left_out((10, 600, 900)));
+}

@@ -32,12 +32,19 @@ pub(in crate::advise) struct Placement<'a> {
     balanced: bool,
     /// Node of the model with the threads that do not work; that of worker 0 when absent.
     unbound: Option<usize>,
+    /// Kind of the threads that use it, where nothing binds threads: those of other kinds are anywhere.
+    users: Option<usize>,
 }
 
 impl<'a> World<'a> {
     /// What the kernel of the target does with an object that no rule places.
     pub fn unplaced(&'a self, entry: &'a Entry) -> Placement<'a> {
         if self.balances() { Placement::balanced(self, entry) } else { Placement::first_touch(self, entry) }
+    }
+
+    /// The same under a policy that binds threads.
+    pub fn unplaced_by_bound(&'a self, entry: &'a Entry) -> Placement<'a> {
+        Placement { users: None, ..self.unplaced(entry) }
     }
 }
 
@@ -73,14 +80,17 @@ impl<'a> Placement<'a> {
     fn new(world: &'a World<'a>, entry: &'a Entry, layout: Layout) -> Placement<'a> {
         let alone = entry.touches.iter().all(|t| t.thread == entry.touches[0].thread);
         let down = descends(entry.touches.iter().filter_map(|t| Some(world.roles.rank(t.thread)?.rank)));
-        Placement { world, entry, layout, alone, down, balanced: false, unbound: None }
+        Placement { world, entry, layout, alone, down, balanced: false, unbound: None, users: None }
     }
 
-    /// What the kernel does on its own.
+    /// What the kernel does on its own, with threads that nothing binds: a thread stays on its node, but which node two
+    /// threads of different kinds are on is chance.
     pub fn first_touch(world: &'a World<'a>, entry: &'a Entry) -> Placement<'a> {
         let (layout, huge, mode) = (plan::Layout::Default, Huge::default(), Mode::default());
         let plan = PagePlan { pages: 0, nodes: Vec::new().into(), layout, huge, mode };
-        Placement::new(world, entry, Layout::Planned { plan, blocks: Vec::new(), order: 0, shares: Vec::new() })
+        let placement =
+            Placement::new(world, entry, Layout::Planned { plan, blocks: Vec::new(), order: 0, shares: Vec::new() });
+        Placement { users: world.roles.user_kind_of_others(entry), ..placement }
     }
 
     /// The same, and the kernel moves pages to their users.
@@ -258,10 +268,25 @@ impl<'a> Placement<'a> {
         let after = touches.partition_point(|t| (t.instance, t.page) <= (instance, page));
         // Faults inside system calls are not seen: such a page goes with the one before it.
         match after.checked_sub(1).and_then(|i| touches.get(i)).filter(|t| t.instance == instance) {
+            Some(run) if self.is_of_others(run.thread) => self.anywhere(instance, page),
             Some(run) => self.home_of(run.thread, self.part_of_run(run, page)),
             None if touches.is_empty() && self.is_kept(instance) => self.home_of(MAIN, 0.0),
+            None if self.allocator(instance).is_some_and(|t| self.is_of_others(t)) => self.anywhere(instance, page),
             None => self.allocated(instance),
         }
+    }
+
+    /// Whether a thread is of another kind than those that use the object, and nothing binds both to one node.
+    fn is_of_others(&self, thread: ThreadId) -> bool {
+        self.users.is_some_and(|kind| self.world.roles.is_other_kind(thread, kind))
+    }
+
+    /// One of the nodes with CPUs, each as often as the others.
+    fn anywhere(&self, instance: u32, page: u32) -> usize {
+        let homes = self.world.homes_of_cpus();
+        // Mixed, as pages with samples may be at even distances.
+        let mixed = (u64::from(instance) << 32 | u64::from(page)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+        homes.get(mixed as usize % homes.len().max(1)).copied().unwrap_or(0)
     }
 
     fn is_kept(&self, instance: u32) -> bool {
@@ -276,9 +301,12 @@ impl<'a> Placement<'a> {
         if self.alone { 0.0 } else { (f64::from(ahead) / f64::from(run.pages.max(1))).min(0.999) }
     }
 
+    fn allocator(&self, instance: u32) -> Option<ThreadId> {
+        self.entry.seen.get(instance as usize).and_then(|i| i.thread)
+    }
+
     fn allocated(&self, instance: u32) -> usize {
-        let thread = self.entry.seen.get(instance as usize).and_then(|i| i.thread);
-        self.home_of(thread.unwrap_or_default(), 0.0)
+        self.home_of(self.allocator(instance).unwrap_or_default(), 0.0)
     }
 
     fn home_of(&self, thread: ThreadId, part: f64) -> usize {

@@ -86,23 +86,10 @@ impl Told {
     }
 }
 
-/// The mean of a figure over the instructions that access an entry, by cost; none where no instruction has it.
-fn mean(entry: &Entry, figure: impl Fn(&AccessCode) -> Option<f64>) -> Option<f64> {
-    let (mut sum, mut weights) = (0.0, 0.0);
-    for code in &entry.details.access_code {
-        let counters = entry.details.code.iter().find(|(frame, _)| *frame == code.frame).map(|(_, c)| c);
-        if let (Some(value), Some(counters)) = (figure(code), counters) {
-            sum += value * counters.cost_ns as f64;
-            weights += counters.cost_ns as f64;
-        }
-    }
-    (weights > 0.0).then(|| sum / weights)
-}
-
 impl World<'_> {
     /// Lines that are fetched while one access to an entry waits.
     pub fn lines_in_flight(&self, entry: &Entry) -> f64 {
-        mean(entry, |code| Some(lines(code))).unwrap_or(UNKNOWN_LINES)
+        entry.mean_of_code(lines).unwrap_or(UNKNOWN_LINES)
     }
 
     fn turns(&self) -> &Turns {
@@ -127,12 +114,6 @@ impl World<'_> {
             weights += cost * told.as_ref().map_or(UNKNOWN_WAITING, Told::waiting);
         }
         if weights > 0.0 { sums.map(|sum| sum / weights) } else { [1.0; GROUPS] }
-    }
-
-    /// Whether most accesses to an entry go through it in sequence.
-    pub fn is_swept(&self, entry: &Entry) -> bool {
-        let counted = |code: &AccessCode| Some(f64::from(u8::from(code.address == AddressKind::Counted)));
-        mean(entry, counted).is_some_and(|share| share > 0.5)
     }
 
     /// Part of the CPU time charged to an entry that waits, for memory or for a cache.

@@ -8,6 +8,7 @@
 //! their roles.
 
 use super::USES;
+use super::words::in_words;
 use crate::profile::records::{Frame, ThreadId};
 use crate::profile::summary::{Counters, Entry, Summary, ratio};
 
@@ -24,7 +25,7 @@ pub(super) fn of(summary: &Summary, entry: &Entry, evidence: &str) -> Option<Cop
     if is_written_while_shared(entry) || (!is_counted && is_likely_rewritten(summary, entry)) {
         return None;
     }
-    let (name, size) = (&entry.name, entry.size);
+    let (name, size) = (in_words(entry), entry.size);
     let cost = format!("a copy takes {size} bytes of each node");
     Some(match is_counted {
         true => Copies {

@@ -79,6 +79,16 @@ fn after_others(prediction: &Prediction, alone: &Gain) -> Option<Gain> {
     })
 }
 
+/// Whether all placements together bring more than one after the other do, by more than their ranges. `all` is the gain of
+/// the advised policy.
+pub(super) fn pay_only_together(fixes: &[Fix], all: &Gain) -> bool {
+    let gains = || fixes.iter().filter(|fix| is_placement(fix)).map(|fix| &fix.gain);
+    let most = |gain: &Gain| Some(gain.high.or(gain.speedup)?.max(1.0));
+    let one_by_one = gains().map(most).product::<Option<f64>>();
+    let least = all.low.or(all.speedup);
+    gains().nth(1).is_some() && one_by_one.zip(least).is_some_and(|(single, together)| together >= single * PAYS)
+}
+
 /// Whether the fix is the placement that the advice has for its object.
 fn is_placement(fix: &Fix) -> bool {
     matches!(fix.kind, FixKind::ParallelFirstTouch | FixKind::Interleave)
@@ -138,6 +148,24 @@ mod tests {
         assert!(note.ends_with("before them it slows the program down (0.97x)"), "{note}");
         assert_eq!(after(1.02, 1.02), None, "nor then");
         assert_eq!(after(1.01, 1.02), None);
+    }
+
+    #[test]
+    fn placements_that_gain_nothing_alone_pay_together() {
+        let fix = |speedup: f64| Fix {
+            kind: FixKind::Interleave,
+            gain: Gain::of(&price("", speedup)),
+            ..Fix::about_threads(FixKind::Interleave, Default::default(), String::new())
+        };
+        let together = |alone: &[f64], all: f64| {
+            let fixes: Vec<Fix> = alone.iter().map(|speedup| fix(*speedup)).collect();
+            pay_only_together(&fixes, &Gain::of(&price("advised", all)))
+        };
+        assert!(together(&[1.0, 1.0, 1.0], 1.27));
+        assert!(!together(&[1.1, 1.15], 1.27), "within the ranges");
+        assert!(!together(&[1.0], 1.27), "a single one");
+        let unpriced = Fix { gain: Gain::unpriced("not priced"), ..fix(1.0) };
+        assert!(!pay_only_together(&[fix(1.0), unpriced], &Gain::of(&price("advised", 1.27))), "not known");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::fix::{Fix, FixKind, Gain, Place};
 use super::places::place;
+use super::words::in_words;
 use crate::detect::{Shared, SharingKind, Side, sharing};
 use crate::profile::summary::{Summary, ratio};
 
@@ -44,7 +45,7 @@ fn fix(summary: &Summary, worst: &Shared, same: &[&Shared]) -> Fix {
         kind,
         object: Some(object.clone()),
         share,
-        what: what(worst),
+        what: what(worst, &entry.map_or_else(|| object.clone(), in_words)),
         why,
         saves: None,
         gain: Gain::unpriced(format!(
@@ -58,8 +59,7 @@ fn fix(summary: &Summary, worst: &Shared, same: &[&Shared]) -> Fix {
     }
 }
 
-fn what(shared: &Shared) -> String {
-    let object = &shared.object;
+fn what(shared: &Shared, object: &str) -> String {
     let at = |side: &Side| match side.field.as_str() {
         "" => format!("the word at byte {}", side.offset),
         field => format!("`{field}`"),

@@ -45,6 +45,11 @@ const LEAST_WORK: f64 = 0.5;
 /// Part of the time of some teams in which several of them may be there, of teams that take turns: threads of one that wait
 /// for a CPU to end meet those of the next.
 const TURNS: f64 = 0.25;
+/// Part of the accesses whose page's first toucher is known that must be to pages of threads of another kind, for an
+/// object that one kind hands on to another: most.
+const HANDED_ON: f64 = 0.5;
+/// Accesses with a known first toucher from which on that is told.
+const LEAST_KNOWN: u64 = 10;
 /// What a thread is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Role {
@@ -150,6 +155,40 @@ impl Roles {
         most(by_team).unwrap_or(self.workers)
     }
 
+    /// Whether a thread is one of several of another kind than `kind`, which run beside it. A single thread is on one node, as
+    /// all that it touches. Main threads, and creators of teams inside
+    /// teams, may work in the teams that they create.
+    pub fn is_other_kind(&self, thread: ThreadId, kind: usize) -> bool {
+        let creates = |a: usize, b: usize| self.kinds.get(b).is_some_and(|k| k.creator == Some(a));
+        let is_pool = |kind: usize| self.kinds.get(kind).is_some_and(|k| k.slots.len() > 1);
+        let own = self.of(thread).map(|role| role.kind).filter(|own| is_pool(*own));
+        own.is_some_and(|own| own != kind && own != MAIN && kind != MAIN && !creates(own, kind) && !creates(kind, own))
+    }
+
+    /// The kind that makes most accesses to an entry, where threads of other kinds have touched most of it first, as far as
+    /// first touchers are known. Two such threads have numbers of their own kinds, and those of one number are on one node
+    /// only where something binds them.
+    pub fn user_kind_of_others(&self, entry: &Entry) -> Option<usize> {
+        if self.kinds.len() < 3 {
+            return None;
+        }
+        let kind_of = |thread: ThreadId| self.of(thread).map(|role| role.kind);
+        let mut by_kind: FxHashMap<usize, u64> = FxHashMap::default();
+        let (mut known, mut others) = (0, FxHashMap::<usize, u64>::default());
+        for (cell, toucher) in entry.cells_and_touchers() {
+            let (Some(kind), accesses) = (kind_of(cell.thread), cell.counters.accesses()) else { continue };
+            *by_kind.entry(kind).or_default() += accesses;
+            let Some(toucher) = toucher else { continue };
+            known += accesses;
+            if self.is_other_kind(toucher, kind) {
+                *others.entry(kind).or_default() += accesses;
+            }
+        }
+        let users = most(by_kind)?;
+        let of_users = others.get(&users).copied().unwrap_or(0);
+        (known >= LEAST_KNOWN && of_users as f64 > HANDED_ON * known as f64).then_some(users)
+    }
+
     /// Threads that do not work.
     pub fn idlers(&self) -> u32 {
         self.of_thread.iter().filter(|role| role.rank.is_none()).count() as u32
@@ -157,7 +196,7 @@ impl Roles {
 }
 
 /// The key with most weight; of equal ones the largest.
-fn most(weights: FxHashMap<u32, u64>) -> Option<u32> {
+fn most<K: Copy + Ord>(weights: FxHashMap<K, u64>) -> Option<K> {
     weights.into_iter().max_by_key(|(key, weight)| (*weight, *key)).map(|(key, _)| key)
 }
 
@@ -224,21 +263,26 @@ impl Work {
                 continue;
             }
             row.slots = if total > 0.0 { busy } else { (0..row.width).collect() };
-            row.creator_works = row.openmp || total <= 0.0 || {
-                let slots = span(summary, kinds, own, activity);
-                let mut creators: Vec<usize> = own.iter().filter_map(|p| kinds.places[*p].parent).collect();
-                creators.sort_unstable();
-                creators.dedup();
-                let sum = |places: &[usize]| places.iter().map(|p| of_place(&kinds.places[*p], &slots)).sum::<f64>();
-                let mean = sum(own) / row.slots.len().max(1) as f64;
-                let part_of = |thread: ThreadId| {
-                    let place = *kinds.place_of.get(thread as usize)?;
-                    let worker = (kinds.places[place].kind == kind).then(|| Part::Worker(kinds.places[place].slot));
-                    worker.or_else(|| creators.binary_search(&place).is_ok().then_some(Part::Creator))
-                };
-                !is_idle(sum(&creators), mean, row.slots.len() + 1)
-                    && !goes_over_all(summary, &slots, |e| activity::is_large(summary, e), part_of)
-            };
+            let mut creators: Vec<usize> = own.iter().filter_map(|p| kinds.places[*p].parent).collect();
+            creators.sort_unstable();
+            creators.dedup();
+            let only_waits = has_no_samples(summary, kinds, &creators, (own, row.slots.len()));
+            row.creator_works = row.openmp
+                || (!only_waits
+                    && (total <= 0.0 || {
+                        let slots = span(summary, kinds, own, activity);
+                        let sum =
+                            |places: &[usize]| places.iter().map(|p| of_place(&kinds.places[*p], &slots)).sum::<f64>();
+                        let mean = sum(own) / row.slots.len().max(1) as f64;
+                        let part_of = |thread: ThreadId| {
+                            let place = *kinds.place_of.get(thread as usize)?;
+                            let worker =
+                                (kinds.places[place].kind == kind).then(|| Part::Worker(kinds.places[place].slot));
+                            worker.or_else(|| creators.binary_search(&place).is_ok().then_some(Part::Creator))
+                        };
+                        !is_idle(sum(&creators), mean, row.slots.len() + 1)
+                            && !goes_over_all(summary, &slots, |e| activity::is_large(summary, e), part_of)
+                    }));
         }
         for (creator, team) in turns(summary, kinds, &list) {
             (list[creator].slots, list[creator].creator_works) = (Vec::new(), false);
@@ -326,6 +370,16 @@ fn span(summary: &Summary, kinds: &Kinds, own: &[usize], activity: &Activity) ->
     let start = threads().map(|t| t.start_ns).min().unwrap_or(0);
     let end = threads().map(|t| t.end_ns.unwrap_or(u64::MAX)).max().unwrap_or(u64::MAX);
     activity.compute_within(start, end)
+}
+
+/// Whether creators have no sample at all, although their workers have enough each that a thread that works would have
+/// some: samples of CPU time, which there are also of work in little memory and in little time.
+fn has_no_samples(summary: &Summary, kinds: &Kinds, creators: &[usize], (own, workers): (&[usize], usize)) -> bool {
+    let of = |places: &[usize]| -> u64 {
+        let threads = places.iter().flat_map(|p| &kinds.places[*p].threads);
+        threads.filter_map(|t| summary.threads.get(*t as usize)).map(|t| t.samples).sum()
+    };
+    of(creators) == 0 && is_idle(0.0, of(own) as f64 / workers.max(1) as f64, workers + 1)
 }
 
 /// Whether a thread with `samples` does not work, when `workers` (itself included) have `mean` on average.

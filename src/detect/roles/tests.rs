@@ -145,6 +145,22 @@ fn a_helper_with_a_few_samples_of_the_arrays_is_no_worker() {
     assert_eq!(ranks(&run.roles(), &run), expected);
 }
 
+/// Too few accesses to large objects to tell, but threads that run have samples.
+#[test]
+fn a_main_without_samples_that_waits_for_few_is_no_worker() {
+    let with = |of_main: u64, of_workers: u64| {
+        let mut run = Run::new();
+        for worker in run.team(8, WORKER, (10, 640)) {
+            run.works(worker, 2..4, 2);
+            run.threads[worker as usize].samples = of_workers;
+        }
+        run.threads[0].samples = of_main;
+        (run.roles().rank(0).is_some(), run.roles().workers)
+    };
+    assert_eq!(with(0, 12), (false, 8));
+    assert_eq!(with(0, 2), (true, 9), "a worker may have none by chance");
+}
+
 #[test]
 fn a_main_that_works_is_worker_0() {
     for (module, own) in [(PROGRAM, 100), (GOMP, 100), (GOMP, 0)] {

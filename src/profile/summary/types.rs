@@ -6,8 +6,8 @@ use super::spinning::Spinning;
 use super::stacks::CallStacks;
 use super::stays::Stay;
 use crate::profile::records::{
-    AccessCode, CallSite, Ended, Folded, Frame, FreeCount, Header, Idle, Instance, Location, Module, ModuleId,
-    ObjectKind, SharedLine, Stats, Thread, ThreadId,
+    AccessCode, AddressKind, CallSite, Ended, Folded, Frame, FreeCount, Header, Idle, Instance, Location, Module,
+    ModuleId, ObjectKind, SharedLine, Stats, Thread, ThreadId,
 };
 
 /// Number of equal time slots the run is cut into.
@@ -230,6 +230,24 @@ pub fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 impl Entry {
+    /// The mean of a figure over the instructions that access it, by cost; none where no instruction has one.
+    pub fn mean_of_code(&self, figure: impl Fn(&AccessCode) -> f64) -> Option<f64> {
+        let (mut sum, mut weights) = (0.0, 0.0);
+        for code in &self.details.access_code {
+            if let Some((_, counters)) = self.details.code.iter().find(|(frame, _)| *frame == code.frame) {
+                sum += figure(code) * counters.cost_ns as f64;
+                weights += counters.cost_ns as f64;
+            }
+        }
+        (weights > 0.0).then(|| sum / weights)
+    }
+
+    /// Whether most accesses go through it in sequence.
+    pub fn is_swept(&self) -> bool {
+        let counted = |code: &AccessCode| f64::from(u8::from(code.address == AddressKind::Counted));
+        self.mean_of_code(counted).is_some_and(|share| share > 0.5)
+    }
+
     /// Threads that accessed the entry, ascending, with their counters.
     pub fn threads(&self) -> Vec<(ThreadId, Counters)> {
         let mut by_thread = std::collections::BTreeMap::<ThreadId, Counters>::new();
