@@ -15,6 +15,7 @@ mod by_number;
 mod by_others;
 mod chains;
 mod code_parts;
+mod code_shares;
 mod distinct;
 mod divided;
 mod entries;

@@ -2,7 +2,7 @@
 
 use super::World;
 use super::clock::Charge;
-use super::waiting::UNKNOWN_LINES;
+use super::waiting::{FILL_BUFFERS, UNKNOWN_LINES};
 use crate::detect::short_threads;
 use crate::topology::caches::CacheSource;
 use crate::topology::model::Source;
@@ -166,6 +166,12 @@ impl World<'_> {
                  pace, and the prices averaged"
             ),
         ];
+        let swept = self.swept_lines();
+        if swept > FILL_BUFFERS {
+            inputs.push(format!(
+                "{swept:.0} lines under way in sweeps: so many the CPUs of a node need to reach its measured bandwidth"
+            ));
+        }
         inputs.push(caches(self));
         if self.clock.uncharged_ns > 0.0 && all > 0.0 {
             inputs.push(format!(

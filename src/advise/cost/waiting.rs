@@ -6,19 +6,20 @@
 //! right behind the access is issue, too, and the rest is waiting.
 //!
 //! *Lines*: an address that registers count up is known long before the access, so a core fetches as many lines as it
-//! has buffers. An address that the loop loads is known as soon as that load is done, for as many turns of the loop as
+//! has buffers, or as its prefetchers are measured to. An address that the loop loads is known as soon as that load is done, for as many turns of the loop as
 //! the core looks ahead. An address that is loaded through a loaded address is known when the one before has arrived, so
 //! one line is under way.
 
-use super::World;
 use super::resample::{GROUPS, mixed, spread};
 use super::turns::{Turn, Turns};
+use super::{LINE_BYTES, World};
 use crate::profile::records::{AccessCode, AddressKind};
 use crate::profile::summary::Entry;
+use crate::topology::model::{ModelNode, Source};
 
 /// Line fill buffers of the first-level data cache, the most lines that a core fetches at a time: 10 (Intel 64 and IA-32
 /// Optimization Reference Manual, Sandy Bridge to Skylake; 12 from Ice Lake on).
-const FILL_BUFFERS: f64 = 10.0;
+pub(super) const FILL_BUFFERS: f64 = 10.0;
 /// Instructions that a core looks ahead: entries of the reorder buffer (224: same manual, Skylake; Zen 2 has the same
 /// number by AMD's Software Optimization Guide for Family 17h).
 const WINDOW: f64 = 224.0;
@@ -27,11 +28,11 @@ pub(super) const UNKNOWN_LINES: f64 = 3.162_277_66;
 /// Part of the time charged to code of which nothing is known that waits: the upper bound.
 pub(super) const UNKNOWN_WAITING: f64 = 1.0;
 
-/// Lines under way while an access waits.
-fn lines(code: &AccessCode) -> f64 {
+/// Lines under way while an access waits; `swept` where its addresses are counted up.
+fn lines(code: &AccessCode, swept: f64) -> f64 {
     match code.address {
         AddressKind::Unknown => UNKNOWN_LINES,
-        AddressKind::Counted => FILL_BUFFERS,
+        AddressKind::Counted => swept,
         AddressKind::Loaded => (WINDOW / f64::from(code.body.max(1))).clamp(1.0, FILL_BUFFERS),
         AddressKind::Chained | AddressKind::Spun => 1.0,
     }
@@ -89,7 +90,23 @@ impl Told {
 impl World<'_> {
     /// Lines that are fetched while one access to an entry waits.
     pub fn lines_in_flight(&self, entry: &Entry) -> f64 {
-        entry.mean_of_code(lines).unwrap_or(UNKNOWN_LINES)
+        let swept = self.swept_lines();
+        entry.mean_of_code(|code| lines(code, swept)).unwrap_or(UNKNOWN_LINES)
+    }
+
+    /// Lines that a core of the target has under way in a sweep: what the buffers of its first level hold, or more where
+    /// the bandwidth of a node is measured, which its CPUs reach together by reading in sequence. Each of them then has
+    /// at least its share of the bandwidth times the latency under way (Little's law), by the prefetchers of farther caches.
+    pub fn swept_lines(&self) -> f64 {
+        let model = self.model();
+        if (model.latency_source, model.bandwidth_source) != (Source::Measured, Source::Measured) {
+            return FILL_BUFFERS;
+        }
+        let with_cpus = model.nodes.iter().enumerate().filter(|(_, node)| !node.cpus.is_empty() && node.memory > 0);
+        let under_way = |(n, node): (usize, &ModelNode)| {
+            model.bandwidth[n][n] / node.cpus.len() as f64 * model.latency[n][n] * 1e-9 / LINE_BYTES
+        };
+        with_cpus.map(under_way).fold(FILL_BUFFERS, f64::max)
     }
 
     fn turns(&self) -> &Turns {
@@ -152,13 +169,30 @@ mod tests {
 
     #[test]
     fn lines_by_the_way_to_the_address() {
-        let of = |address, body| lines(&code(address, body, 1, 0, 0));
+        let of = |address, body| lines(&code(address, body, 1, 0, 0), FILL_BUFFERS);
         assert_eq!(of(AddressKind::Chained, 4), 1.0);
         assert_eq!(of(AddressKind::Counted, 400), 10.0, "prefetched");
         assert_eq!(of(AddressKind::Loaded, 5), 10.0, "45 turns are looked ahead, but there are 10 buffers");
         assert_eq!(of(AddressKind::Loaded, 56), 4.0);
         assert_eq!(of(AddressKind::Loaded, 1_000), 1.0);
         assert!((UNKNOWN_LINES * UNKNOWN_LINES - FILL_BUFFERS).abs() < 1e-6);
+    }
+
+    /// A machine of two nodes of two CPUs, of which each node is measured to deliver 35 GB/s at 150 ns.
+    #[test]
+    fn a_measured_bandwidth_says_how_many_lines_a_core_has_under_way() {
+        let summary = crate::advise::tests::profile(4, "never", Vec::new());
+        let roles = crate::detect::Roles::in_order(4);
+        let lines = |bandwidth: f64, source| {
+            let mut model = crate::topology::model::Model::uniform(2, 4);
+            (0..2).for_each(|n| (model.latency[n][n], model.bandwidth[n][n]) = (150.0, bandwidth));
+            (model.latency_source, model.bandwidth_source) = (Source::Measured, source);
+            let target = crate::advise::Target::of(model, 4, crate::advise::target_machine::huge_pages("never"));
+            World::new(&summary, &roles, &target).swept_lines()
+        };
+        assert!((lines(35e9, Source::Measured) - 17.5 * 150.0 / 64.0).abs() < 1e-6, "each CPU reads 17.5 GB/s");
+        assert_eq!(lines(5e9, Source::Measured), FILL_BUFFERS, "the controller was busy, and the cores were not");
+        assert_eq!(lines(35e9, Source::Default), FILL_BUFFERS, "the default says nothing of the cores");
     }
 
     #[test]

@@ -4,7 +4,6 @@ use numamma_plan::nodes::format_runs;
 
 use super::code_parts;
 use super::types::{Cell, CodePart, Counters, Details, Entry, Extrapolated, Numbers, PageRange, TouchRun};
-use crate::profile::records::Frame;
 
 impl Numbers {
     /// Of `all` instances those with these indices, ascending: `1-2/8` where they are the same of every eight.
@@ -44,6 +43,11 @@ impl Entry {
         let all = self.seen.len() as u32;
         let mut out: Vec<Entry> =
             groups.iter().map(|group| self.of_instances(group, Numbers::of(group, all))).collect();
+        let mut details: Vec<&mut Details> = out.iter_mut().map(|e| &mut e.details).collect();
+        self.share_code(&mut details, |number, cells| {
+            let own = Own(groups.get(number).map_or(&[], Vec::as_slice));
+            cells.iter().filter(move |c| own.at(c.instance).is_some())
+        });
         if let Some(most) = out.iter_mut().max_by_key(|e| e.total.accesses()) {
             most.details.unpaged = self.details.unpaged;
             most.details.unpaged_by.clone_from(&self.details.unpaged_by);
@@ -56,8 +60,7 @@ impl Entry {
         let own = Own(group);
         let seen: Vec<_> = group.iter().filter_map(|i| self.seen.get(*i as usize).copied()).collect();
         let cells = own.cells(&self.cells);
-        let Details { backing, is_shared_memory, extrapolated, access_code, left_out, .. } = &self.details;
-        let code = self.code_of(&own, &cells);
+        let Details { backing, is_shared_memory, extrapolated, left_out, .. } = &self.details;
         let details = Details {
             backing: backing.clone(),
             is_shared_memory: *is_shared_memory,
@@ -65,12 +68,6 @@ impl Entry {
                 between: own.ranges(&extrapolated.between),
                 around: own.ranges(&extrapolated.around),
             },
-            access_code: access_code
-                .iter()
-                .filter(|known| code.iter().any(|(ip, _)| *ip == known.frame))
-                .copied()
-                .collect(),
-            code,
             left_out: *left_out,
             ..Details::default()
         };
@@ -102,26 +99,6 @@ impl Entry {
             site: self.site.clone(),
             size_class: self.size_class,
         }
-    }
-}
-
-impl Entry {
-    /// The instructions that access some of the instances. Of an instruction only its sum is known, so its loop nest says
-    /// which part of it is theirs: that of the nest, or of all code where one nest makes nearly all of the accesses.
-    fn code_of(&self, own: &Own<'_>, cells: &[Cell]) -> Vec<(Frame, Counters)> {
-        let nest = |ip: Frame| {
-            let before = |part: &&CodePart| part.nest.is_some_and(|n| n.module == ip.module && n.offset <= ip.offset);
-            self.by_code.iter().filter(before).max_by_key(|part| part.nest)
-        };
-        let scaled = |(ip, all): &(Frame, Counters)| {
-            let (whole, part) = match nest(*ip) {
-                Some(nest) => (nest.total, sum(&own.cells(&nest.cells))),
-                None => (sum(&self.cells), sum(cells)),
-            };
-            let counters = all.part(&part, &whole);
-            (counters.accesses() > 0).then_some((*ip, counters))
-        };
-        self.details.code.iter().filter_map(scaled).collect()
     }
 }
 

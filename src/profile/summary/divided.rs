@@ -14,8 +14,13 @@ impl Entry {
             return vec![self.clone()];
         }
         let firsts = || [0].into_iter().chain(pages.iter().copied());
-        let ends = pages.iter().copied().map(Some).chain([None]);
-        let mut out: Vec<Entry> = firsts().zip(ends).map(|(first, end)| self.between(first, end, page_size)).collect();
+        let ends = || pages.iter().copied().map(Some).chain([None]);
+        let mut out: Vec<Entry> =
+            firsts().zip(ends()).map(|(first, end)| self.between(first, end, page_size)).collect();
+        let ranges: Vec<Inside> =
+            firsts().zip(ends()).map(|(first, end)| Inside { first, end: end.unwrap_or(u32::MAX) }).collect();
+        let mut details: Vec<&mut Details> = out.iter_mut().map(|e| &mut e.details).collect();
+        self.share_code(&mut details, |part, cells| ranges.get(part).map_or(&[][..], |r| r.of(cells)).iter());
         if let Some(most) = out.iter_mut().max_by_key(|e| e.total.accesses()) {
             most.details.unpaged = self.details.unpaged;
             most.details.unpaged_by.clone_from(&self.details.unpaged_by);
@@ -25,7 +30,7 @@ impl Entry {
     }
 
     /// The part of an entry of one instance from the page `first` to before the page `end`, or to its last one; without
-    /// the counters that belong to no page.
+    /// the counters that belong to no page, and without the instructions that access it.
     pub fn between(&self, first: u32, end: Option<u32>, page_size: u64) -> Entry {
         let whole = self.seen.first().copied().unwrap_or_default();
         let skew = whole.base % page_size;
@@ -75,10 +80,15 @@ struct Inside {
 }
 
 impl Inside {
-    fn cells(&self, cells: &[Cell]) -> Vec<Cell> {
+    /// Those of a list that are inside.
+    fn of<'c>(&self, cells: &'c [Cell]) -> &'c [Cell] {
         // Of one instance they are in the order of pages.
         let at = |page| cells.partition_point(|c| c.page < page);
-        cells[at(self.first)..at(self.end)].iter().map(|c| Cell { page: c.page - self.first, ..*c }).collect()
+        &cells[at(self.first)..at(self.end)]
+    }
+
+    fn cells(&self, cells: &[Cell]) -> Vec<Cell> {
+        self.of(cells).iter().map(|c| Cell { page: c.page - self.first, ..*c }).collect()
     }
 
     fn touches(&self, touches: &[TouchRun]) -> Vec<TouchRun> {

@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Means;
 use super::code_parts::{CodeParts, PART_BITS, of_part};
+use super::code_shares;
 use super::distinct;
 use super::divided::rank;
 use super::entries::{Layout, missing_thread};
@@ -122,6 +123,7 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout, means: &
     }
     uses.all.iter().filter(|u| spun.contains(&u.ip)).for_each(|u| spinning.add_code(u.ip, &u.counters));
     assign_code(&mut layout, code.finish(), &tables.access_code);
+    code_shares::assign_pages(&mut layout, parts.whole(&uses));
     let touches = FirstTouches { seen, sampled, period: tables.stats.events.fault_period };
     touches.assign(&mut layout);
     let names = NameTables { modules: &layout.modules, symbols: &tables.symbols, stacks: &layout.stacks };

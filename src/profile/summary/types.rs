@@ -1,6 +1,7 @@
 //! What a folded profile holds: entries, their counters per page, thread and time slot, and first touches.
 
 use std::collections::HashMap;
+use std::ops::Range;
 
 use super::spinning::Spinning;
 use super::stacks::CallStacks;
@@ -160,6 +161,9 @@ pub struct Details {
     pub is_shared_memory: bool,
     /// Instructions that accessed the entry, highest cost first, at most [`MAX_CODE`].
     pub code: Vec<(Frame, Counters)>,
+    /// Of an entry of one instance the pages, counted as in [`Cell::page`], between which the accesses of each of these
+    /// instructions lie, as far as known.
+    pub code_pages: Vec<(Frame, Range<u32>)>,
     /// What these instructions tell of the time of their accesses, as far as known; for the cost model.
     pub access_code: Vec<AccessCode>,
     /// Calls of realloc that made the instances in [`Entry::seen`] larger or smaller.
