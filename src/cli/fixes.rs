@@ -9,7 +9,7 @@ use super::target_options::TargetArgs;
 use super::tuned_file;
 use crate::advise::{self, fixes};
 use crate::detect;
-use crate::launch::exit::Failure;
+use crate::launch::exit::{Failure, say};
 use crate::report::fixes as shown;
 use crate::topology::Topology;
 
@@ -67,6 +67,9 @@ pub fn run(args: Args) -> Result<u8, Failure> {
         let together = fixes::only_together(summary, &patterns, &target, &advice, &list).map_err(|e| named(&e))?;
         shown::text(&list, together.as_ref(), &target.model.name, output::terminal_size().0)
     };
+    if let Some(short) = detect::short_threads(summary) {
+        say(short.remark());
+    }
     output::write(args.output.as_deref(), &text)?;
     Ok(loaded.status)
 }

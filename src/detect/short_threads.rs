@@ -22,6 +22,19 @@ pub struct ShortThreads {
 }
 
 impl ShortThreads {
+    /// What follows for what is derived from the profile.
+    pub fn remark(&self) -> String {
+        let ms = |ns: u64| ns as f64 / 1e6;
+        format!(
+            "The {} threads that lived for {:.1} ms on average are hardly seen by a sample every {:.1} ms: the shares of \
+             objects and threads, the serial part and the predicted times are rough{}.",
+            self.count,
+            ms(self.mean_ns),
+            ms(self.period_ns),
+            self.remedy()
+        )
+    }
+
     /// What to do, after "so ... are rough".
     pub fn remedy(&self) -> String {
         match self.period_ns * FAST_HZ > 1_000_000_000 {

@@ -115,17 +115,7 @@ impl World<'_> {
                 time(waited)
             ));
         }
-        remarks.extend(short_threads(self.summary).map(|short| {
-            let ms = |ns: u64| ns as f64 / 1e6;
-            format!(
-                "The {} threads that lived for {:.1} ms on average are hardly seen by a sample every {:.1} ms: the shares of \
-                 objects and threads, the serial part and the predicted times are rough{}.",
-                short.count,
-                ms(short.mean_ns),
-                ms(short.period_ns),
-                short.remedy()
-            )
-        }));
+        remarks.extend(short_threads(self.summary).map(|short| short.remark()));
         remarks
     }
 
