@@ -17,7 +17,7 @@ use numamma_plan::plan::HUGE_PAGE;
 use super::backing::Backing;
 use super::object::Object;
 use super::released::glibc::ReleasedBy;
-use super::released::{elsewhere, fitting};
+use super::released::{elsewhere, fitting, trim};
 use super::{heap_table, released, small_objects};
 use crate::phases::mover_request;
 use crate::rules::churn::MOST_SHARED;
@@ -170,6 +170,7 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
     }
     if rule.churn.is_over(object.bytes()) {
         add(&rule.counters.too_brief, 1);
+        trim::left(object.bytes());
         return None;
     }
     if !fitting::can_be_had(size) {

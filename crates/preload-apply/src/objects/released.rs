@@ -40,6 +40,7 @@ mod offered;
 mod room;
 mod sparse;
 mod sum;
+pub mod trim;
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -103,6 +104,7 @@ pub fn none_fits(state: &'static State, object: &Object) {
         give_all_back(state);
     }
     room::mapped();
+    trim::trim_if_due();
     if any() {
         kept::replace(state, object);
         let limit = Limits::now().most.saturating_sub(object.bytes());

@@ -35,6 +35,7 @@ use numamma_hook::{fork_wiped, sandbox};
 use numamma_kernel::clock;
 use numamma_kernel::sys::PAGE;
 
+pub use self::account::moving_ns as faulting_ns;
 use self::account::{Cost, FAULT_NS, LOOK_NS, PART, Used, moving_ns, used};
 use self::allocator::{ALWAYS_MAPPED, mapped_from};
 use self::inherited::{AllZero, Inherited};

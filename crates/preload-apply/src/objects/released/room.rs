@@ -22,6 +22,7 @@ use numamma_kernel::cgroup::Group;
 use numamma_kernel::statm::{self, Statm};
 use numamma_kernel::{clock, sys};
 
+use super::trim;
 use crate::rules::{churn, coming_again, heap_account, in_use, patience};
 
 /// Part (1/4) of the most bytes at a time by which what is in use and what is kept may together be more.
@@ -296,8 +297,11 @@ fn look(bytes: usize, kept: usize) -> bool {
     let is_crowded = match statm::read() {
         Some(now) => {
             find_out(&now, kept);
-            PROCESS.is_crowded([now.resident, now.data], bytes, kept, part_of_live())
-                || (kept > 0 && kept > ALLOWED.load(Ordering::Relaxed).saturating_sub(bytes))
+            let until_trim = trim::holds(now.resident.saturating_sub(kept));
+            let is_crowded = PROCESS.is_crowded([now.resident, now.data], bytes, kept, part_of_live())
+                || (kept > 0 && kept > ALLOWED.load(Ordering::Relaxed).saturating_sub(bytes));
+            PROCESS.step.fetch_min(until_trim.max(STEP), Ordering::Relaxed);
+            is_crowded
         }
         // What cannot be known must be little.
         None => kept > 0 && UNUSED.others.load(Ordering::Relaxed) > kept / MORE_DIVISOR + ALWAYS,

@@ -99,6 +99,11 @@ pub fn never_maps() -> bool {
     mapped_from() == usize::MAX && !IS_FOREIGN.load(Ordering::Relaxed)
 }
 
+/// Whether the allocator is not glibc's, as far as that was found out.
+pub fn is_foreign() -> bool {
+    IS_FOREIGN.load(Ordering::Relaxed)
+}
+
 /// Size up to which glibc may take blocks from its heap because it was told so, and bytes at the heap's end that it keeps.
 /// Padding counts as both: a heap that grew by it has room for blocks that would else be mapped.
 pub fn told_sizes() -> (usize, usize) {
