@@ -1,4 +1,4 @@
-// Truth: main writes each word of its 256 pages 200 times, while a signal handler writes one word of each of 32 pages as
+// Truth: main writes each word of its 256 pages 1000 times, while a signal handler writes one word of each of 32 pages as
 // often as it says.
 #include <signal.h>
 #include <stdint.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <sys/time.h>
 
-enum { WORDS = 256 * 512, ROUNDS = 200, PAGES = 32 };
+enum { WORDS = 256 * 512, ROUNDS = 1000, PAGES = 32 };
 
 static uint64_t *of_main, *of_handler;
 static volatile sig_atomic_t calls;
