@@ -3,7 +3,8 @@
  *
  * Truth: `block`  (alloc_block)   24 MiB, read-shared: every thread reads rows all over it
  *        `points` (alloc_points)   6 MiB, block: each thread works on its own contiguous slice
- * The main thread allocates and initialises both.
+ * The main thread allocates and initialises both. Threads wait for each other first: one that ended before the last one
+ * began would be the same worker.
  *
  * cluster [iterations] [threads]
  */
@@ -19,6 +20,7 @@ _Static_assert(sizeof(point_t) == 32, "points is 6 MiB");
 static float *block;
 static point_t *points;
 static int iterations = 250, threads = 2;
+static pthread_barrier_t begin;
 
 __attribute__((noinline)) static float *alloc_block(void) { return malloc(sizeof(float) * DIM * ROWS); }
 __attribute__((noinline)) static point_t *alloc_points(void) { return malloc(sizeof(point_t) * POINTS); }
@@ -26,6 +28,7 @@ __attribute__((noinline)) static point_t *alloc_points(void) { return malloc(siz
 static void *work(void *arg) {
     long t = (long)arg;
     long lo = (long)POINTS * t / threads, hi = (long)POINTS * (t + 1) / threads;
+    pthread_barrier_wait(&begin);
     for (int it = 0; it < iterations; it++)
         for (long i = lo; i < hi; i++) {
             point_t *p = &points[i];
@@ -49,6 +52,7 @@ int main(int argc, char **argv) {
     for (size_t i = 0; i < (size_t)DIM * ROWS; i++) block[i] = (float)(i % 1000) * 0.001f;
     for (int i = 0; i < POINTS; i++) points[i] = (point_t){ .x = i % 7, .y = i % 11, .seed = i * 2654435761u };
     pthread_t *id = calloc(threads, sizeof *id);
+    pthread_barrier_init(&begin, NULL, threads);
     for (long t = 1; t < threads; t++) pthread_create(&id[t], NULL, work, (void *)t);
     work((void *)0);
     for (long t = 1; t < threads; t++) pthread_join(id[t], NULL);

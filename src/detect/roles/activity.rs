@@ -1,5 +1,6 @@
 //! Who works when: accesses of every thread in every time slot, and the slots that are the compute phase.
 
+use crate::profile::record::TRACE;
 use crate::profile::records::{ObjectKind, ThreadId};
 use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
 
@@ -15,8 +16,8 @@ pub(super) struct Activity {
     by_thread: Vec<[f32; SLOTS]>,
     /// Whether a time slot belongs to the compute phase: several threads run at a time. All slots where none does.
     pub compute: [bool; SLOTS],
-    /// Length of a slot, ns.
-    slot_ns: u64,
+    /// Length of a slot, ns; none where accesses have no time.
+    slot_ns: Option<u64>,
 }
 
 impl Activity {
@@ -25,8 +26,12 @@ impl Activity {
         if by_thread.iter().flatten().all(|w| *w == 0.0) {
             by_thread = counted(summary, |_| true);
         }
+        // The counts of a traced thread all come when it ends: when it worked they do not tell.
+        if summary.header.sampling.sampler == TRACE {
+            return Activity { by_thread, compute: [true; SLOTS], slot_ns: None };
+        }
         let compute = compute_phase(&by_thread);
-        let slot_ns = (summary.duration_ns() / u64::from(TIME_SLOTS)).max(1);
+        let slot_ns = Some((summary.duration_ns() / u64::from(TIME_SLOTS)).max(1));
         Activity { by_thread, compute, slot_ns }
     }
 
@@ -38,9 +43,10 @@ impl Activity {
 
     /// The slots of the compute phase that lie wholly between two times; all of its slots where none does.
     pub fn compute_within(&self, start_ns: u64, end_ns: u64) -> [bool; SLOTS] {
+        let Some(slot_ns) = self.slot_ns else { return self.compute };
         let inside = |slot: usize| {
-            let from = slot as u64 * self.slot_ns;
-            start_ns <= from && from + self.slot_ns <= end_ns
+            let from = slot as u64 * slot_ns;
+            start_ns <= from && from + slot_ns <= end_ns
         };
         let mut found = self.compute;
         found.iter_mut().enumerate().for_each(|(slot, on)| *on &= inside(slot));

@@ -344,6 +344,21 @@ fn a_team_that_takes_turns_with_others_has_all_of_the_machine() {
     assert_eq!(roles.workers, 15, "three teams at a time divide the machine, each with its creator");
 }
 
+/// The counts of each come when it ends, two of them in one time slot.
+#[test]
+fn traced_threads_work_whenever_their_counts_come() {
+    let mut run = Run::new();
+    let team: Vec<u32> = [200, 300, 302, 400].map(|end| run.thread(0, WORKER, (0, end))).into();
+    for (thread, slot) in team.iter().zip([20, 30, 30, 40]).chain([(&0, 63)]) {
+        run.works(*thread, slot..slot + 1, 1000);
+    }
+    let mut summary = run.summary();
+    let ranks_of = |summary: &Summary| ranks(&roles(summary), &run);
+    assert_eq!(ranks_of(&summary)[1], None, "samples tell that two threads work together");
+    summary.header.sampling.sampler = crate::profile::record::TRACE.into();
+    assert_eq!(ranks_of(&summary), some(&[(0, 5), (1, 5), (2, 5), (3, 5), (4, 5)]));
+}
+
 #[test]
 fn a_team_that_shrinks_and_grows_uses_the_lowest_slots() {
     let mut run = Run::new();
