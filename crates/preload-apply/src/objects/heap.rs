@@ -4,6 +4,7 @@ pub mod contents;
 pub mod cut;
 pub mod growth;
 pub mod small_growth;
+pub mod trim;
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -17,7 +18,7 @@ use numamma_plan::plan::HUGE_PAGE;
 use super::backing::Backing;
 use super::object::Object;
 use super::released::glibc::ReleasedBy;
-use super::released::{elsewhere, fitting, trim};
+use super::released::{elsewhere, fitting};
 use super::{heap_table, released, small_objects};
 use crate::phases::mover_request;
 use crate::rules::churn::MOST_SHARED;

@@ -40,7 +40,6 @@ mod offered;
 mod room;
 mod sparse;
 mod sum;
-pub mod trim;
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -104,7 +103,7 @@ pub fn none_fits(state: &'static State, object: &Object) {
         give_all_back(state);
     }
     room::mapped();
-    trim::trim_if_due();
+    super::heap::trim::trim_if_due(standing);
     if any() {
         kept::replace(state, object);
         let limit = Limits::now().most.saturating_sub(object.bytes());

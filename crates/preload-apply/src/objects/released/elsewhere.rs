@@ -4,7 +4,8 @@
 use core::cell::Cell;
 
 use super::glibc::MMAP_THRESHOLD;
-use super::{fitting, give_all_back, give_way, room, standing, trim};
+use super::{fitting, give_all_back, give_way, room, standing};
+use crate::objects::heap::trim;
 use crate::rules::state::State;
 
 /// Bytes of a block of glibc's heap, at least (MINSIZE).
@@ -30,7 +31,7 @@ pub fn allocating(size: usize) {
         if fitting::can_be_had(size) && room::is_needed(size, standing()) {
             give_way();
         }
-        trim::trim_if_due();
+        trim::trim_if_due(standing);
     } else if standing() > 0 {
         allocating_small(size);
     }

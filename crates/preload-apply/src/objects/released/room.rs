@@ -22,7 +22,7 @@ use numamma_kernel::cgroup::Group;
 use numamma_kernel::statm::{self, Statm};
 use numamma_kernel::{clock, sys};
 
-use super::trim;
+use crate::objects::heap::trim;
 use crate::rules::{churn, coming_again, heap_account, in_use, patience};
 
 /// Part (1/4) of the most bytes at a time by which what is in use and what is kept may together be more.

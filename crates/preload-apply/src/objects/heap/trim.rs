@@ -106,17 +106,17 @@ pub fn holds(resident: usize) -> usize {
     HEAP.holds(resident, heap_account::all_mapped_elsewhere())
 }
 
-/// Lets glibc give free memory back if that is due. No lock of this library is held.
+/// Lets glibc give free memory back if that is due; `kept` tells how many bytes this library keeps. No lock of it is held.
 #[inline]
-pub fn trim_if_due() {
+pub fn trim_if_due(kept: fn() -> usize) {
     if HEAP.is_due.load(Ordering::Relaxed) {
-        trim();
+        trim(kept);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn trim() {
+fn trim(kept: fn() -> usize) {
     let is_allowed = !fork_wiped::is_forked_child() && !sandbox::entered();
     let is_over = clock::monotonic_ns() >= HEAP.not_before.load(Ordering::Relaxed);
     if !HEAP.is_due.swap(false, Ordering::Relaxed) || !is_over || !is_allowed {
@@ -133,7 +133,7 @@ fn trim() {
     let after = statm::read();
     churn::also_took(took);
     let [before, after] = [before, after].map(|read| read.map_or(0, |read| read.resident));
-    let is_worth = HEAP.gave_back(before, after, super::standing()) && took < churn::faulting_ns(before - after);
+    let is_worth = HEAP.gave_back(before, after, kept()) && took < churn::faulting_ns(before - after);
     let until = clock::monotonic_ns() + TIME_PART * took;
     HEAP.not_before.store(if is_worth { 0 } else { until }, Ordering::Relaxed);
 }
