@@ -289,5 +289,13 @@ impl Way {
 /// Copies a page from its room; the error code where that fails. There may be none, as the kernel has dropped it: a copy
 /// would wait for that, for ever, as it is this thread that would have to answer.
 fn copy_page(fault: Userfault, pagemap: c_int, to: usize, side: usize) -> Option<c_int> {
-    if has_page(pagemap, side) { fault.copy(to, side).1 } else { Some(libc::EEXIST) }
+    if !has_page(pagemap, side) {
+        return Some(libc::EEXIST);
+    }
+    match fault.copy(to, side).1 {
+        // The mapping may have been moved after the kernel looked whether one changes, and before it looked for it
+        // (mfill_atomic in mm/userfaultfd.c). The event of that waits now, which the next try is told.
+        Some(libc::ENOENT) => fault.copy(to, side).1,
+        other => other,
+    }
 }
