@@ -155,9 +155,9 @@ impl Roles {
         most(by_team).unwrap_or(self.workers)
     }
 
-    /// Whether a thread is one of several of another kind than `kind`, which run beside it. A single thread is on one node, as
-    /// all that it touches. Main threads, and creators of teams inside
-    /// teams, may work in the teams that they create.
+    /// Whether a thread is one of several of another kind than `kind`, which run beside it. A single thread is on one
+    /// node, as all that it touches. Main threads, and creators of teams inside teams, may work in the teams that they
+    /// create.
     pub fn is_other_kind(&self, thread: ThreadId, kind: usize) -> bool {
         let creates = |a: usize, b: usize| self.kinds.get(b).is_some_and(|k| k.creator == Some(a));
         let is_pool = |kind: usize| self.kinds.get(kind).is_some_and(|k| k.slots.len() > 1);
@@ -341,7 +341,7 @@ fn turns(summary: &Summary, kinds: &Kinds, list: &[Kind]) -> Vec<(usize, usize)>
     turns.collect()
 }
 
-/// Whether the threads of some places are mostly there for one creator at a time, of several.
+/// Whether several creators have threads in these places, but mostly only one of them at a time.
 fn take_turns(summary: &Summary, kinds: &Kinds, own: &[usize]) -> bool {
     let mut by_creator: HashMap<usize, Stretches> = HashMap::new();
     for place in own.iter().map(|place| &kinds.places[*place]) {

@@ -73,7 +73,7 @@ impl Entry {
     }
 }
 
-/// Counters of an instruction that reads and writes.
+/// Stands for an instruction that both reads and writes, so that all cells count for it.
 const BOTH: Counters = Counters { reads: 1, writes: 1, remote: 0, placed: 0, cost_ns: 0 };
 
 /// The accesses in cells that an instruction with the counters `all` can have made, and their cost.

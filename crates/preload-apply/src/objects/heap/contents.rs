@@ -22,7 +22,7 @@ pub unsafe fn take_over(from: usize, to: usize, len: usize, owned: usize) {
     // Each system call may end a process that has confined itself.
     let step = if len < 2 * STEP || sandbox::entered() { len.max(1) } else { STEP };
     let _errno = errno::Saved::now();
-    // Nothing can be asked once the program has confined itself.
+    // In a program that has confined itself (seccomp) mincore may be forbidden, so all is copied.
     let filled = if sandbox::entered() { len } else { first_missing(from, len) };
     // SAFETY: the caller's promise.
     let is_empty = filled < len && unsafe { empty(to, filled, len, owned) };
