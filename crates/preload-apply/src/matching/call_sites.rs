@@ -11,7 +11,7 @@ use core::sync::atomic::{AtomicBool, Ordering, fence};
 
 use numamma_hook::entry::Caller;
 use numamma_hook::versions::{self, NotReplaced, Reading, Versions};
-use numamma_hook::{sandbox, stackbounds, unwind};
+use numamma_hook::{own_stack, sandbox, stackbounds, unwind};
 
 use crate::matching::cached::Fact;
 use crate::matching::cached::decided::{self, Decision};
@@ -220,11 +220,13 @@ pub unsafe fn find_beyond(
         let own = stack.iter().take_while(|&&ra| matcher.in_profiler(ra as usize)).count();
         return matcher.choose_and_count(&stack[own..], size, owner);
     }
+    // Much of a stack, once for each call site.
+    let decide = |stack: &[u64]| own_stack::run(|| matcher.decide(stack)).flatten();
     let mut depth = walk(&mut stack[..INNER.min(wanted)]);
-    let mut decided = matcher.decide(&stack[..depth]);
+    let mut decided = decide(&stack[..depth]);
     if decided.is_none() && depth == INNER && wanted > INNER {
         depth = walk(&mut stack[..wanted]);
-        decided = matcher.decide(&stack[..depth]);
+        decided = decide(&stack[..depth]);
     }
     if let (Some((frames, decision)), false) = (decided, is_pending) {
         let frames = &stack[..frames];

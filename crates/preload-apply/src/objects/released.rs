@@ -46,7 +46,7 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 use numamma_hook::real::of_libc;
-use numamma_hook::{errno, sandbox, say};
+use numamma_hook::{errno, own_stack, sandbox, say};
 use numamma_kernel::cgroup::Group;
 use numamma_kernel::{mappings, sys};
 
@@ -385,11 +385,19 @@ pub fn charge(state: &'static State, object: &Object, bytes: usize, is_rent: boo
 #[cold]
 #[inline(never)]
 fn pause(state: &'static State, object: &Object, first: bool) {
-    let of_libc = |address: *mut c_void, len: usize| {
-        // SAFETY: a kept block belongs to nobody else once it is removed.
-        unsafe { of_libc::munmap(address, len) };
+    let take_any = || {
+        let block = kept::remove_all(|_| true).next()?;
+        give_mappings_of(state, &block);
+        Some(block)
     };
-    kept::remove_all(|_| true).for_each(|block| unmap_by(state, &block, of_libc));
+    // One by one: the search takes more of the program's stack than there may be. What a library's munmap takes is not
+    // known, so it is not called there.
+    loop {
+        let mut block = None;
+        own_stack::run(|| block = take_any());
+        let Some(block) = &block else { break };
+        unmap_uncounted(block);
+    }
     if let Some(rule) = state.rules.get(object.rule).filter(|_| first && state.verbose) {
         let kib = object.size.div_ceil(1024);
         say!(
@@ -414,11 +422,17 @@ fn unmap_uncounted(object: &Object) {
     unsafe { of_libc::munmap(object.base as *mut c_void, object.bytes()) };
 }
 
+/// Returns the mappings of `object` to the budget. Making the plan that tells how many takes much of a stack.
+fn give_mappings_of(state: &'static State, object: &Object) {
+    let of_plan = || kept::loose::mappings(state, object);
+    state.give_mappings(own_stack::run(of_plan).unwrap_or_else(of_plan));
+}
+
 fn unmap_by(state: &'static State, object: &Object, unmap: impl FnOnce(*mut c_void, usize)) {
     let _errno = errno::Saved::now();
     let is_extent = WINDOW.owns(object.base) && object.base == WINDOW.slot_start(object.base);
     churn::unmapped(object.bytes());
-    state.give_mappings(kept::loose::mappings(state, object));
+    give_mappings_of(state, object);
     unmap(object.base as *mut c_void, object.bytes());
     if is_extent {
         WINDOW.unmapped(object.base);

@@ -103,12 +103,23 @@ pub unsafe extern "C" fn reallocarray(ptr: Ptr, count: usize, size: usize, ra: u
 pub unsafe fn resize(ptr: Ptr, size: usize, caller: &Caller) -> Option<Ptr> {
     // SAFETY: C's contract: the program gives the old object up.
     unsafe {
-        if let Some(small) = small_objects::find(ptr as usize) {
-            return Some(resize_small(ptr, &small, size, caller));
+        if let Some(resized) = resize_if_small(ptr, size, caller) {
+            return Some(resized);
         }
-        let old = heap_table::possible(ptr as usize).then(|| heap_table::find(ptr as usize)).flatten()?;
-        Some(resize_pages(&old, size, caller))
+        if !heap_table::possible(ptr as usize) {
+            return None;
+        }
+        // By reference: no second copy of it is in the stack frame.
+        heap_table::find(ptr as usize).as_ref().map(|old| resize_pages(old, size, caller))
     }
+}
+
+/// As [`resize`], for a small placed object. Not inlined: what it holds would be in the stack frame of larger ones, too.
+#[inline(never)]
+unsafe fn resize_if_small(ptr: Ptr, size: usize, caller: &Caller) -> Option<Ptr> {
+    let small = small_objects::find(ptr as usize)?;
+    // SAFETY: the caller's promise.
+    Some(unsafe { resize_small(ptr, &small, size, caller) })
 }
 
 /// The rule under which an object of rule `owner` is after realloc changed it to `size` bytes: its own, unless a rule

@@ -347,16 +347,18 @@ fn word_of_pages(object: &Object) -> u64 {
 /// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there.
 pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Object> {
     let shape = Shape::of(state, wanted)?;
+    let found = take_of(state, wanted, align, shape);
+    if found.is_none() && shape == Shape::Object { loose::take(state, wanted, align) } else { found }
+}
+
+/// As [`take`], of the blocks of this shape. Not inlined: what it holds would be in the stack frame of [`take`], too.
+#[inline(never)]
+fn take_of(state: &'static State, wanted: &Object, align: usize, shape: Shape) -> Option<Object> {
     let search = Search { state, wanted, align, shape, set: set_of(shape, wanted) };
     for _ in 0..TRIES {
-        match search.best() {
-            Some((number, word)) => {
-                if let Some(block) = search.take(number, word) {
-                    return Some(block);
-                }
-            }
-            None if shape == Shape::Object => return loose::take(state, wanted, align),
-            None => return None,
+        let (number, word) = search.best()?;
+        if let Some(block) = search.take(number, word) {
+            return Some(block);
         }
     }
     None
@@ -384,7 +386,8 @@ impl Search<'_> {
         }
     }
 
-    /// The smallest block that can serve. Unmaps those of an earlier place of the rule.
+    /// The smallest block that can serve. Unmaps those of an earlier place of the rule. Not inlined, see [`Search::take`].
+    #[inline(never)]
     fn best(&self) -> Option<(usize, u64)> {
         let key = heap_table::key_of(heap_table::word_of(self.wanted));
         let rule = heap_table::rule_of(key);
@@ -421,7 +424,9 @@ impl Search<'_> {
         }
     }
 
-    /// Takes what is wanted out of entry `number`, unless another thread was faster.
+    /// Takes what is wanted out of entry `number`, unless another thread was faster. Not inlined: what [`Search::best`]
+    /// holds would be in the stack frame, too.
+    #[inline(never)]
     fn take(&self, number: usize, word: u64) -> Option<Object> {
         let entry = &self.set.entries[number];
         let block = entry.claim(word)?;

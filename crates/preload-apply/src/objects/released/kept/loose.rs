@@ -12,9 +12,8 @@
 
 use core::sync::atomic::Ordering;
 
-use numamma_hook::allocating;
+use numamma_hook::{allocating, own_stack};
 use numamma_kernel::policy::Mode;
-use numamma_plan::plan::PagePlan;
 use numamma_plan::policy::{Huge, PolicyKind};
 
 use super::{AGAIN, Block, Set, Shape, TABLE, hash, insert, notes, range};
@@ -60,9 +59,10 @@ fn can_be_placed(state: &'static State, object: &Object) -> bool {
 }
 
 /// Moves the pages of an object that was placed where pages exist, if there are several nodes.
-fn move_pages(state: &'static State, object: &Object, plan: &PagePlan<'_>) {
+fn move_pages(state: &'static State, object: &Object) {
     if state.machine.memory_nodes.len() > 1 {
-        let _ = allocating::run(|| relocate::move_resident(plan, object.base, object.whole()));
+        let moved = || object.plan(state).map(|plan| relocate::move_resident(&plan, object.base, object.whole()));
+        let _ = allocating::run(moved);
     }
 }
 
@@ -86,6 +86,30 @@ fn set_of_loose(object: &Object) -> &'static Set {
 #[cold]
 #[inline(never)]
 pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Object> {
+    // The search, the plan and the system calls take more of the program's stack than there may be. What a library's
+    // munmap takes is not known, so it is not called there.
+    let mut cut = None;
+    own_stack::run(|| cut = take_and_cut(state, wanted, align));
+    match &cut {
+        Some(Cut::Placed(object)) => {
+            move_pages(state, object);
+            return Some(*object);
+        }
+        Some(Cut::Unfit(block)) => released::unmap_uncounted(block),
+        None => {}
+    }
+    None
+}
+
+/// What became of a block that was taken.
+enum Cut {
+    /// Its first pages are this object.
+    Placed(Object),
+    /// It is to be unmapped; its mappings have returned to the budget.
+    Unfit(Object),
+}
+
+fn take_and_cut(state: &'static State, wanted: &Object, align: usize) -> Option<Cut> {
     let serves = |loose: bool| {
         let blocks = like(wanted).filter(move |(_, _, word, base, size)| {
             let is_loose = is_loose(&heap_table::object_of(*base, *size, *word));
@@ -103,10 +127,10 @@ pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Obje
     let block = set.remove(number, word)?;
     if block.bytes() < wanted.bytes() || !block.base.is_multiple_of(align) || !can_be_loose(state, &block) {
         // Another thread was faster, and this is another block.
-        released::unmap(state, &block);
-        return None;
+        released::give_mappings_of(state, &block);
+        return Some(Cut::Unfit(block));
     }
-    cut(state, &block, wanted)
+    Some(cut(state, &block, wanted).map_or(Cut::Unfit(block), Cut::Placed))
 }
 
 fn can_be_loose(state: &'static State, block: &Object) -> bool {
@@ -114,13 +138,13 @@ fn can_be_loose(state: &'static State, block: &Object) -> bool {
 }
 
 /// Places `wanted` in the first pages of `block`, and keeps the others. `None` when the budget or the kernel refuses
-/// that; then the block is unmapped.
+/// that; then the mappings of the block have returned to the budget.
 fn cut(state: &'static State, block: &Object, wanted: &Object) -> Option<Object> {
     let (end, old) = (block.base + block.bytes(), mappings(state, block));
     let rest = loosened(block, block.base + wanted.bytes(), end);
     let has_rest = rest.pages > 0;
     if has_rest && !state.divide_mapping(1) {
-        released::unmap(state, block);
+        state.give_mappings(old);
         return None;
     }
     let mut object = Object { base: block.base, waiting: false, block: 0, ..*wanted };
@@ -128,13 +152,11 @@ fn cut(state: &'static State, block: &Object, wanted: &Object) -> Option<Object>
     let has_fit = plan.is_some();
     let is_reset = !has_rest || counted_calls::mbind(rest.base, rest.bytes(), Mode::Default, &[], false).is_ok();
     let placed = plan.filter(|plan| is_reset && object.place(state, plan, false).is_ok());
-    let Some(plan) = placed else {
+    if placed.is_none() {
         let of_object = if has_fit { object.mappings(state, object.whole()) } else { old };
         state.give_mappings(of_object + u64::from(has_rest));
-        released::unmap_uncounted(block);
         return None;
-    };
-    move_pages(state, &object, &plan);
+    }
     if has_rest {
         sum::count(rest.bytes());
         insert(state, set_of_loose(&rest), Block { object: rest, freed: 0, huge: false });
@@ -176,7 +198,7 @@ pub fn join(state: &'static State, object: &Object, now: u32) -> bool {
     }
     let block = loosened(object, base, end);
     let is_reset = counted_calls::mbind(object.base, object.bytes(), Mode::Default, &[], false).is_ok();
-    state.give_mappings(object.mappings(state, object.whole()));
+    released::give_mappings_of(state, object);
     if is_reset && state.divide_mapping(1) {
         insert(state, set, Block { object: block, freed: now, huge: false });
     } else {
