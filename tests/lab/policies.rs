@@ -11,12 +11,13 @@ use crate::common::{Policy, Scratch, compile, source};
 
 const PAGE: u64 = 4096;
 const HUGE: u64 = 2 << 20;
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 15] = [
     "in_bss",
     "in_data",
     "by_malloc",
     "by_calloc",
     "by_realloc",
+    "by_steps",
     "by_reallocarray",
     "by_memalign",
     "by_posix_memalign",

@@ -61,7 +61,9 @@ CALL(unload, dlclose(handle))
 CALL(load_by_name, handle = dlopen("libutil.so.1", RTLD_NOW))
 static void *keeps(void *p) { *(volatile char *)p = 1; return p; }
 CALL(come_and_go, for (size_t i = 0; i < 3000; i++) free(keeps(malloc((1 + i % 7) << 18))))
-CALL(grow_and_shrink, char *p = NULL; for (size_t i = 0; i < 3000; i++) p = keeps(realloc(p, (1 + i * 5 % 13) << 17)); free(p))
+#define RESIZE(times, n) char *p = NULL; for (size_t i = 0; i < times; i++) p = keeps(realloc(p, n)); free(p)
+CALL(grow_and_shrink, RESIZE(3000, (1 + i * 5 % 13) << 17))
+CALL(grow_by_steps, RESIZE(400, (1 + i % 40) << 17))
 CALL(fork_wait, int p = fork(); if (!p) { free(malloc(9000)); _exit(3); } waitpid(p, NULL, 0))
 
 static void *nothing(void *p) { return p; }
@@ -76,7 +78,7 @@ static struct call { const char *name; void (*run)(void); int touched; } calls[]
     ROW(free_memalign, -1), ROW(free_realloc, -1), ROW(map, 7), ROW(map_shared, 8), ROW(remap, 7),
     ROW(unmap_part, -1), ROW(unmap, -1), ROW(unmap_shared, -1), ROW(shm_attach, 9), ROW(shm_detach, -1),
     ROW(load, -1), ROW(malloc_page, 1), ROW(unload, -1), ROW(load_by_name, -1), ROW(free_page, -1), ROW(unload, -1),
-    ROW(create, -1), ROW(fork_wait, -1), ROW(come_and_go, -1), ROW(grow_and_shrink, -1),
+    ROW(create, -1), ROW(fork_wait, -1), ROW(come_and_go, -1), ROW(grow_and_shrink, -1), ROW(grow_by_steps, -1),
 };
 static const size_t bytes[] = {100, 5000, 1 << 20, 5 << 20, 200000, 100000, 30000, 1 << 20, 1 << 20, 4096};
 

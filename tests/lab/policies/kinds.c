@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 enum { SMALLS = 30000, SMALL = 100, PAGE = 4096, SIZE = (5 << 20) + 3 * PAGE + 100, DATA = 160 * PAGE, HUGE = 10 << 20 };
+enum { STEPS = 1500000 };
 
 char in_bss[SIZE];
 uint64_t in_data[DATA / 8] = { 1, 2, 3 };
@@ -27,6 +28,16 @@ uint64_t in_data[DATA / 8] = { 1, 2, 3 };
 SITE by_malloc(size_t n) { void *p = malloc(n); __asm__ volatile(""); return p; }
 SITE by_calloc(size_t n) { void *p = calloc(n / 4 + 1, 4); __asm__ volatile(""); return p; }
 SITE by_realloc(void *old, size_t n) { void *p = realloc(old, n); __asm__ volatile(""); return p; }
+/* One line for all calls: it grows from 150 KiB to `n` bytes and more, and each step is used before the next. */
+SITE by_steps(size_t n) {
+    char *p = NULL;
+    for (size_t used = 0, now = 150000; used < n; used = now, now = now * 5 / 4) {
+        p = realloc(p, now);
+        now = malloc_usable_size(p);
+        memset(p + used, 5, now - used);
+    }
+    return p;
+}
 SITE by_reallocarray(size_t n) { void *p = reallocarray(NULL, n, 1); __asm__ volatile(""); return p; }
 SITE by_memalign(size_t n) { void *p = memalign(256, n); __asm__ volatile(""); return p; }
 SITE by_posix_memalign(size_t n) { void *p = NULL; if (posix_memalign(&p, 1 << 16, n)) p = NULL; return p; }
@@ -90,10 +101,15 @@ int main(int argc, char **argv) {
     grown = by_realloc(grown, SIZE);
     for (int i = 0; i < 3 * PAGE; i++)
         if (grown[i] != 7) return printf("realloc lost byte %d\n", i), 1;
+    char *stepwise = by_steps(STEPS);
+    size_t steps = malloc_usable_size(stepwise);
+    for (size_t i = 0; i < steps; i++)
+        if (stepwise[i] != 5) return printf("steps lost byte %zu\n", i), 1;
     struct { const char *name; char *p; size_t n; } all[] = {
         { "in_bss", in_bss, SIZE }, { "in_data", (char *)in_data, DATA }, { "by_malloc", by_malloc(SIZE), SIZE },
         { "by_calloc", by_calloc(SIZE), SIZE }, { "by_realloc", grown, SIZE },
-        { "by_reallocarray", by_reallocarray(SIZE), SIZE }, { "by_memalign", by_memalign(SIZE), SIZE },
+        { "by_steps", stepwise, steps }, { "by_reallocarray", by_reallocarray(SIZE), SIZE },
+        { "by_memalign", by_memalign(SIZE), SIZE },
         { "by_posix_memalign", by_posix_memalign(SIZE), SIZE }, { "by_mmap", by_mmap(SIZE), SIZE },
         { "by_shared", by_shared(SIZE), SIZE }, { "by_shm", by_shm(SIZE), SIZE }, { "by_shmat", by_shmat(SIZE), SIZE },
         { "by_hugetlb", by_hugetlb(HUGE), HUGE },

@@ -173,38 +173,68 @@ fn with_room(size: usize) -> usize {
     size.saturating_add(size / ROOM_DIVISOR).min(most)
 }
 
+/// How an object of whole pages grows.
+struct Growth<'a> {
+    old: &'a Object,
+    /// Bytes that are wanted, and with room to grow again.
+    size: usize,
+    room: usize,
+    /// Its rule from now on.
+    rule: usize,
+    /// See [`heap_table::note`].
+    history: u64,
+}
+
+/// Not inlined, as [`shrink_pages`] and what it calls: each holds much, which would be in the stack frame of the others.
+#[inline(never)]
 unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
-    let before = errno::get();
     let history = heap_table::history(old.base);
     let room = if history & heap_table::GROWN != 0 { with_room(size) } else { size };
     // An object that lost its place has no rule, and none claims it.
     // SAFETY: the caller as the stub saw it.
     let rule = if old.rule == NO_RULE { NO_RULE } else { unsafe { rule_after(old.rule, size, caller) } };
-    let without_copy = |grow: &dyn Fn(&'static state::State) -> Option<usize>| {
-        let _errno = errno::Saved::now();
-        contained(|| grow(state::get()?)).map(|address| address as Ptr)
-    };
-    if let Some(moved) = without_copy(&|state| growth::grow(state, old, size, room, rule)) {
+    let growth = Growth { old, size, room, rule, history };
+    if let Some(moved) = without_copy(|state| growth::grow(state, old, size, room, rule)) {
         return moved;
     }
-    let wanted = Wanted { grows: true, ..plain(room) };
-    let placed = place_instead(old.rule, rule, wanted);
-    // SAFETY: plain allocation.
-    let fresh = placed.unwrap_or_else(|| unsafe { malloc_or_give_way(size) });
-    if fresh.is_null() {
-        let moved = without_copy(&|state| growth::grow_unplaced(state, old, size));
-        errno::set(if moved.is_some() { before } else { libc::ENOMEM });
-        return moved.unwrap_or(core::ptr::null_mut());
+    // SAFETY: the promise of the caller.
+    unsafe { growth.copy() }
+}
+
+#[inline(never)]
+fn without_copy(grow: impl FnOnce(&'static state::State) -> Option<usize>) -> Option<Ptr> {
+    let _errno = errno::Saved::now();
+    contained(|| grow(state::get()?)).map(|address| address as Ptr)
+}
+
+impl Growth<'_> {
+    /// A larger copy of the object, which is given up; if there is no memory for that, the object where it grew.
+    ///
+    /// # Safety
+    /// The program gives the object up.
+    #[inline(never)]
+    unsafe fn copy(&self) -> Ptr {
+        let Growth { old, size, room, rule, history } = *self;
+        let before = errno::get();
+        let placed = place_instead(old.rule, rule, Wanted { grows: true, ..plain(room) });
+        // SAFETY: plain allocation.
+        let fresh = placed.unwrap_or_else(|| unsafe { malloc_or_give_way(size) });
+        if fresh.is_null() {
+            let moved = without_copy(|state| growth::grow_unplaced(state, old, size));
+            errno::set(if moved.is_some() { before } else { libc::ENOMEM });
+            return moved.unwrap_or(core::ptr::null_mut());
+        }
+        heap_table::note(fresh as usize, history | heap_table::GROWN);
+        noted_cut(old.base).inspect(|last| last.store(fresh as usize, Ordering::Relaxed));
+        // SAFETY: the copy stays inside both blocks, and the program gives the old one up.
+        unsafe { contents::take_over(old.base, fresh as usize, old.bytes(), owned(fresh)) };
+        heap::release(old.base, ReleasedBy::Realloc);
+        fresh
     }
-    heap_table::note(fresh as usize, history | heap_table::GROWN);
-    noted_cut(old.base).inspect(|last| last.store(fresh as usize, Ordering::Relaxed));
-    // SAFETY: the copy stays inside both blocks, and the program gives the old one up.
-    unsafe { contents::take_over(old.base, fresh as usize, old.bytes(), owned(fresh)) };
-    heap::release(old.base, ReleasedBy::Realloc);
-    fresh
 }
 
 /// Never fails: what cannot be made smaller stays as it is.
+#[inline(never)]
 unsafe fn shrink_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     let (base, history) = (old.base as Ptr, heap_table::history(old.base));
     let swings = history == heap_table::GROWN | heap_table::CUT

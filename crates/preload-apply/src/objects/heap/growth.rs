@@ -7,8 +7,9 @@
 //! part, or the process was forked, the kernel refuses (EFAULT) and the object is copied.
 //!
 //! Where an interleaved page belongs follows from its address, and a moved page keeps its number. So the new address
-//! differs by whole rounds of huge pages. If the address space is too short to choose an address, the object grows
-//! where the kernel puts it, and has no rule from then on: it counts as not placed, and only the kernel moves it.
+//! differs by whole rounds of the largest pages that the object may hold. If the address space is too short to choose an
+//! address, the object grows where the kernel puts it, and has no rule from then on: it counts as not placed, and only
+//! the kernel moves it.
 
 use core::ptr;
 
@@ -28,10 +29,13 @@ use crate::phases::{exclusion, mover_request};
 use crate::place::{Part, counted_calls, interleaving, populate, refusals, relocate};
 use crate::rules::counters::add;
 use crate::rules::in_use;
-use crate::rules::state::State;
+use crate::rules::state::{Rule, State};
 use crate::threads::number;
 
 const HUGE: usize = HUGE_PAGE as usize;
+/// Least bytes of an object that grows without a copy: the size from which glibc maps objects on their own, which it
+/// enlarges so, too (mallopt(3), M_MMAP_THRESHOLD). The system calls take longer than a copy of less.
+const LEAST: usize = 128 << 10;
 /// Bytes that the heap table may map for one address.
 const TABLE_BYTES: usize = 128 << 10;
 
@@ -49,10 +53,11 @@ enum Refusal {
 }
 
 /// Makes `old` larger, under `rule`: to `room` bytes, or else to `size`. Returns its address; on `None` it is as it
-/// was. Objects of less than a huge page are left to the caller to copy, and so are those that another rule claims
-/// which places them differently.
+/// was. Objects of less than [`LEAST`] are left to the caller to copy, and so are those that become as large as a huge
+/// page, at the multiple of which they are to begin, and those that another rule claims which places them differently.
 pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule: usize) -> Option<usize> {
-    if (old.rule != NO_RULE && old.bytes() < HUGE) || size > MAX_SIZE || sandbox::entered() {
+    let becomes_huge = old.bytes() < HUGE && size >= HUGE;
+    if (old.rule != NO_RULE && (old.bytes() < LEAST || becomes_huge)) || size > MAX_SIZE || sandbox::entered() {
         return None;
     }
     // Their parts are memory areas of their own: the caller copies.
@@ -61,12 +66,16 @@ pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule:
     }
     elsewhere::mapping(size.saturating_sub(old.bytes()));
     exchange(state, old, |object| {
-        let like = if rule == object.rule { *object } else { placed_alike(state, object, rule)? };
-        let grown = with_room(state, object, &like, size, room.min(MAX_SIZE))?;
-        if let Some(rule) = state.rules.get(rule).filter(|_| rule != object.rule) {
+        let own = object.rule;
+        let rule = Some(rule).filter(|rule| *rule != own);
+        if rule.is_some_and(|rule| !places_alike(state, object, rule)) {
+            return None;
+        }
+        with_room(state, object, rule.unwrap_or(own), size, room.min(MAX_SIZE))?;
+        if let Some(rule) = rule.and_then(|rule| state.rules.get(rule)) {
             rule.counters.found.count(number::of_this_thread(), size);
         }
-        Some(grown)
+        Some(())
     })
 }
 
@@ -79,23 +88,25 @@ pub fn grow_unplaced(state: &'static State, old: &Object, size: usize) -> Option
     exchange(state, old, |object| lose_place(state, object, size))
 }
 
-/// Takes `old` from the table, and enters what `work` made of it, or else the object as it was.
-/// Not inlined: what `work` holds would be in the stack frame of the others that grow, too.
+/// Takes `old` from the table, and enters what `work` made of it; that leaves it as it was where it returns `None`.
+/// Not inlined: what `work` holds would be in the stack frame of the others that grow, too. For the same reason the
+/// object is changed where it is, here and in what is called.
 #[inline(never)]
-fn exchange(state: &'static State, old: &Object, work: impl FnOnce(&Object) -> Option<Object>) -> Option<usize> {
+fn exchange(state: &'static State, old: &Object, work: impl FnOnce(&mut Object) -> Option<()>) -> Option<usize> {
     let history = heap_table::history(old.base);
-    let object = take_idle(old)?;
-    let outcome = work(&object);
+    let mut object = take_idle(old)?;
+    let before = object.bytes();
+    let outcome = work(&mut object);
     let grown = if outcome.is_some() { heap_table::GROWN } else { 0 };
-    put_back(state, &outcome.unwrap_or(object), history | grown);
-    outcome.map(|now| {
-        released::charge(state, &now, now.bytes().saturating_sub(object.bytes()), false);
-        now.base
-    })
+    put_back(state, &object, history | grown);
+    outcome?;
+    released::charge(state, &object, object.bytes().saturating_sub(before), false);
+    Some(object.base)
 }
 
 /// Takes an object that stays alive from the table, so that no other thread finds it, once the mover is not working on
 /// it. `None` when it is gone, or when the mover does not go on.
+#[inline(never)]
 pub fn take_idle(object: &Object) -> Option<Object> {
     for _ in 0..MOST_STEPS {
         if let Some(taken) = heap_table::take_unless_moving(object.base, exclusion::has_mover()) {
@@ -109,6 +120,7 @@ pub fn take_idle(object: &Object) -> Option<Object> {
 }
 
 /// Enters an object from [`take_idle`] again, where it is now, with its history ([`heap_table::note`]).
+#[inline(never)]
 pub fn put_back(state: &State, object: &Object, history: u64) {
     let rule = state.rules.get(object.rule);
     // A pass of the mover that did not find the object, or found it half done, is repeated.
@@ -127,22 +139,23 @@ pub fn put_back(state: &State, object: &Object, history: u64) {
     }
 }
 
-/// `object` as one of `rule`, if that places all of its pages where they belong now.
-fn placed_alike(state: &'static State, object: &Object, rule: usize) -> Option<Object> {
-    let placing = state.rules.get(rule)?.current_index();
-    let like = Object { rule, placing, ..*object };
-    let plan = |object: &Object| Object { block: 0, ..*object }.plan(state);
-    (plan(&like)? == plan(object)?).then_some(like)
+/// Whether `rule` places all pages of `object` where they belong now.
+#[inline(never)]
+fn places_alike(state: &'static State, object: &Object, rule: usize) -> bool {
+    let Some(placing) = state.rules.get(rule).map(Rule::current_index) else { return false };
+    let like = Object { rule, placing, block: 0, ..*object };
+    let same = || Some(like.plan(state)? == Object { block: 0, ..*object }.plan(state)?);
+    same() == Some(true)
 }
 
-/// `object` with `room` bytes or else `size`, under the rule of `like`, which places it as its own.
-fn with_room(state: &'static State, object: &Object, like: &Object, size: usize, room: usize) -> Option<Object> {
+/// Gives `object` `room` bytes or else `size`, under `rule`, which places it as its own.
+fn with_room(state: &'static State, object: &mut Object, rule: usize, size: usize, room: usize) -> Option<()> {
     if object.rule == NO_RULE {
         return unplaced(state, object, size);
     }
     for wanted in [room, size] {
-        match placed(state, object, like, wanted) {
-            Ok(object) => return Some(object),
+        match placed(state, object, rule, wanted) {
+            Ok(()) => return Some(()),
             Err(Refusal::Divided) => return None,
             Err(Refusal::Short) => released::release_all(),
         };
@@ -151,17 +164,27 @@ fn with_room(state: &'static State, object: &Object, like: &Object, size: usize,
 }
 
 /// As [`unplaced`], counted for the rule.
-fn lose_place(state: &'static State, object: &Object, size: usize) -> Option<Object> {
-    let found = unplaced(state, object, size)?;
-    state.rules.get(object.rule).inspect(|rule| add(&rule.counters.unplaced, 1));
-    Some(found)
+#[cold]
+fn lose_place(state: &'static State, object: &mut Object, size: usize) -> Option<()> {
+    let rule = object.rule;
+    unplaced(state, object, size)?;
+    state.rules.get(rule).inspect(|rule| add(&rule.counters.unplaced, 1));
+    Some(())
 }
 
-/// `object` with `size` bytes, all pages where the rule of `like` wants them.
-fn placed(state: &'static State, object: &Object, like: &Object, size: usize) -> Result<Object, Refusal> {
+/// Gives `object` `size` bytes, all pages where `rule` wants them.
+#[inline(never)]
+fn placed(state: &'static State, object: &mut Object, rule: usize, size: usize) -> Result<(), Refusal> {
     let plan = object.plan(state).ok_or(Refusal::Divided)?;
-    let round = round(&plan).ok_or(Refusal::Short)?;
-    let mut next = Object { size, pages: heap_table::pages_of(size), block: 0, ..*like };
+    if object.bytes() < HUGE && (divides(&plan) || size >= HUGE) {
+        return Err(Refusal::Divided);
+    }
+    let round = round(&plan, if size < HUGE { PAGE } else { HUGE }).ok_or(Refusal::Short)?;
+    let placing = match state.rules.get(rule) {
+        Some(other) if rule != object.rule => other.current_index(),
+        _ => object.placing,
+    };
+    let mut next = Object { rule, placing, size, pages: heap_table::pages_of(size), block: 0, ..*object };
     let before = object.mappings(state, object.whole());
     let next_plan = next.fit_replacing(state, before).ok_or(Refusal::Short)?;
     match unite(state, object, &plan).and_then(|()| remap(object, next.bytes(), round)) {
@@ -178,7 +201,8 @@ fn placed(state: &'static State, object: &Object, like: &Object, size: usize) ->
     // A refusal is reported and counted; the object is where it is.
     divide(state, &next, &next_plan);
     next.waiting |= exclusion::shared().is_some() && divides(&next_plan) && plan.layout != next_plan.layout;
-    Ok(next)
+    *object = next;
+    Ok(())
 }
 
 /// Allocates the pages of an object from number `old` on, and moves the others where its blocks are not the `same` as
@@ -199,8 +223,9 @@ pub fn populate(state: &'static State, object: &Object, plan: &PagePlan<'_>, old
     }
 }
 
-/// `object` with `size` bytes, its new pages where the policy of its memory puts them.
-fn unplaced(state: &'static State, object: &Object, size: usize) -> Option<Object> {
+/// Gives `object` `size` bytes, its new pages where the policy of its memory puts them.
+#[inline(never)]
+fn unplaced(state: &'static State, object: &mut Object, size: usize) -> Option<()> {
     let plan = object.plan(state);
     if let Some(plan) = &plan {
         unite(state, object, plan).ok()?;
@@ -211,7 +236,8 @@ fn unplaced(state: &'static State, object: &Object, size: usize) -> Option<Objec
         return None;
     };
     state.give_mappings(object.mappings(state, object.whole()));
-    Some(Object { rule: NO_RULE, placing: 0, waiting: false, block: 0, base, size, pages, ..*object })
+    *object = Object { rule: NO_RULE, placing: 0, waiting: false, block: 0, base, size, pages, ..*object };
+    Some(())
 }
 
 /// Lets the memory of `object` grow to `bytes`, in place or wherever the kernel puts it.
@@ -229,13 +255,13 @@ fn remap_anywhere(object: &Object, bytes: usize) -> Option<usize> {
     }
 }
 
-/// Bytes by which the address of an object may change without a change of where its pages belong; `None` without memory
-/// to read the weights of the nodes.
-fn round(plan: &PagePlan<'_>) -> Option<usize> {
+/// Bytes by which the address of an object may change without a change of where its pages, of `page` bytes at most,
+/// belong; `None` without memory to read the weights of the nodes.
+fn round(plan: &PagePlan<'_>, page: usize) -> Option<usize> {
     match plan.layout {
-        Layout::Interleave => Some(plan.nodes.len().max(1) * HUGE),
-        Layout::Weighted => allocating::run(|| interleaving::round_pages(plan)).map(|pages| pages * HUGE),
-        _ => Some(HUGE),
+        Layout::Interleave => Some(plan.nodes.len().max(1) * page),
+        Layout::Weighted => allocating::run(|| interleaving::round_pages(plan)).map(|pages| pages * page),
+        _ => Some(page),
     }
 }
 
