@@ -25,7 +25,7 @@ use numamma_plan::callsite::rule::Build;
 use numamma_plan::environment::{POLICY_ENV, REPORT_ENV, STRICT_ENV, SUMMARY_ENV, VERBOSE_ENV};
 use numamma_plan::machine::{Given, Machine};
 use numamma_plan::nodes::{self, Available};
-use numamma_plan::policy::{ObjectRule, Phase, Place, Policy, PolicyKind, Program};
+use numamma_plan::policy::{Block, ObjectRule, Phase, Place, Policy, PolicyKind, Program};
 use numamma_plan::policy_file;
 use numamma_plan::threads::explicit_lists;
 use numamma_plan::unusable::Unusable;
@@ -330,10 +330,18 @@ fn build_rule(rule: ObjectRule, phases: &[Phase], known: &Known<'_>) -> Result<R
 
 fn build_placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Result<Placing, Unusable> {
     let nodes = plan::node_list(place, known.available, known.threads)?;
-    let map = match place.policy {
-        PolicyKind::Map => Some(plan::layout(place, None, 0, 0, 0)?),
-        _ => None,
+    // Neither the size of an object nor that of its pages, its pattern or the number of nodes counts for these.
+    let is_fixed = match place.policy {
+        PolicyKind::Random => false,
+        PolicyKind::Block
+        | PolicyKind::BlockCyclic
+        | PolicyKind::BindBlock
+        | PolicyKind::Skew
+        | PolicyKind::Prime
+        | PolicyKind::RandomBlock => matches!(place.block, Some(Block::Size(_))),
+        _ => true,
     };
+    let layout = if is_fixed { Some(plan::layout(place, None, 0, 0, 0)?) } else { None };
     let homes = home::homes(place.policy, nodes.len());
     let allowed = match (place.policy == PolicyKind::BindBlock, &place.nodes) {
         (false, _) => Vec::new(),
@@ -343,7 +351,7 @@ fn build_placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Resu
     let thread_nodes = ThreadNodes { allowed, ..ThreadNodes::default() };
     let expected = known.expected.iter().chain(iter::repeat(&None));
     let nodes = nodes.iter().zip(expected).map(|(&n, on)| on.map_or(n, |on| thread_nodes.allowed_or(on, n))).collect();
-    Ok(Placing { place: place.clone(), nodes, map, homes, phase, thread_nodes })
+    Ok(Placing { place: place.clone(), nodes, layout, homes, phase, thread_nodes })
 }
 
 /// Tries mbind once, so that a container that refuses it is reported once, before anything is placed.

@@ -8,7 +8,7 @@ use numamma_hook::{errno, real, sandbox};
 
 use crate::matching::{call_sites, pending};
 use crate::objects::released;
-use crate::threads::binding;
+use crate::threads::{binding, thread_nodes};
 
 numamma_hook::entry! {
     /// pthread_create(3): four arguments.
@@ -54,10 +54,14 @@ unsafe extern "C" fn create_bound(
 /// What `create` returns; if it finds no memory for a stack while freed memory is kept, what it returns once that has
 /// been given back.
 fn or_give_way(create: impl Fn() -> c_int) -> c_int {
-    match create() {
+    // Before and after: the new thread may allocate at once.
+    thread_nodes::created();
+    let found = match create() {
         libc::EAGAIN | libc::ENOMEM if released::give_way() => create(),
         found => found,
-    }
+    };
+    thread_nodes::created();
+    found
 }
 
 /// Whether the program set CPUs in the attributes: glibc returns a set of all ones when it did not. The

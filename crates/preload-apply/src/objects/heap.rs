@@ -90,6 +90,7 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
             && !state.divides(index)
             && let Some(address) = small_objects::allocate(state, index, wanted.size, wanted.align, wanted.zero)
         {
+            released::trim_if_due();
             return Some(address);
         }
         return leave_small(state, rule, index, wanted.size);
@@ -100,6 +101,7 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
     if shares_pages(rule, &wanted)
         && let Some(address) = small_objects::allocate(state, index, wanted.size, wanted.align, wanted.zero)
     {
+        released::trim_if_due();
         return Some(address);
     }
     // New mappings take system calls that the program's own allocator may not make.
@@ -133,6 +135,7 @@ pub fn leaves(index: usize, size: usize) -> bool {
 #[cold]
 fn leave_small(state: &State, rule: &Rule, index: usize, size: usize) -> Option<usize> {
     rule.churn.asked(size);
+    trim::left_small();
     elsewhere::leaving_small(size);
     if rule.churn.is_over_small() {
         add(&rule.counters.too_brief, 1);

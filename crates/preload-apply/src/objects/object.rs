@@ -112,6 +112,18 @@ impl Object {
         allocator::wants_huge_pages() && self.bytes() >= HUGE_PAGE as usize && says_nothing() == Some(true)
     }
 
+    /// Mappings that all of it takes of the budget, where that is known without a plan: no object of the rule has blocks
+    /// or parts.
+    pub fn known_mappings(&self, state: &State) -> Option<u64> {
+        let Some(rule) = state.rules.get(self.rule) else { return Some(0) };
+        match rule.placings.get(self.placing)?.layout? {
+            _ if !rule.parts().is_empty() => None,
+            Layout::Blocks(..) => None,
+            Layout::Default => Some(0),
+            _ => Some(u64::from(self.pages > 0)),
+        }
+    }
+
     /// Mappings that `part` takes of the budget.
     pub fn mappings(&self, state: &'static State, part: Part) -> u64 {
         if state.divides(self.rule) {

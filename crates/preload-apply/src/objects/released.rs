@@ -95,6 +95,12 @@ pub fn start(available: Option<u64>, groups: Vec<Group>, first: fn()) {
     coming_again::keep_at_most(share.min(HEAPS_HIGHEST), share.min(ALWAYS_MAPPED), share, first);
 }
 
+/// Lets glibc give free memory back if that is due. No lock of this library may be held.
+#[inline]
+pub fn trim_if_due() {
+    super::heap::trim::trim_if_due(standing);
+}
+
 /// Called when no kept block serves `object`: gives blocks back so that they and its memory stay within the limit. Not
 /// inlined, as [`charge`]: what they hold would be in the stack frame of the calls that place the object, too.
 #[inline(never)]
@@ -103,7 +109,7 @@ pub fn none_fits(state: &'static State, object: &Object) {
         give_all_back(state);
     }
     room::mapped();
-    super::heap::trim::trim_if_due(standing);
+    trim_if_due();
     if any() {
         kept::replace(state, object);
         let limit = Limits::now().most.saturating_sub(object.bytes());
@@ -380,6 +386,14 @@ pub fn charge(state: &'static State, object: &Object, bytes: usize, is_rent: boo
     }
 }
 
+/// Charges that a kept block was cut for `object`, see [`churn`].
+fn charge_cut(state: &'static State, object: &Object) {
+    let Some(rule) = state.rules.get(object.rule) else { return };
+    if let Ended::Pause { first } = rule.churn.array_cut(object.bytes()) {
+        pause(state, object, first);
+    }
+}
+
 /// Gives back the blocks that nothing takes any more, because objects of the rule are not placed for a while. Not
 /// inlined: the message takes much of the stack.
 #[cold]
@@ -425,7 +439,8 @@ fn unmap_uncounted(object: &Object) {
 /// Returns the mappings of `object` to the budget. Making the plan that tells how many takes much of a stack.
 fn give_mappings_of(state: &'static State, object: &Object) {
     let of_plan = || kept::loose::mappings(state, object);
-    state.give_mappings(own_stack::run(of_plan).unwrap_or_else(of_plan));
+    let on_own_stack = || own_stack::run(of_plan).unwrap_or_else(of_plan);
+    state.give_mappings(kept::loose::known_mappings(state, object).unwrap_or_else(on_own_stack));
 }
 
 fn unmap_by(state: &'static State, object: &Object, unmap: impl FnOnce(*mut c_void, usize)) {

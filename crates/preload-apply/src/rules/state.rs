@@ -31,8 +31,9 @@ pub struct Placing {
     pub place: Place,
     /// Node of each block, repeated cyclically; see [`plan::node_list`].
     pub nodes: Vec<u32>,
-    /// Layout of a page map, computed in advance because making a plan must not allocate.
-    pub map: Option<Layout>,
+    /// The layout where it is the same for all objects, computed in advance: a page map, of which that allocates, and
+    /// what needs no block size of its own for each object.
+    pub layout: Option<Layout>,
     /// Homes of small objects; empty when small objects cannot be placed under this policy.
     pub homes: Homes,
     /// Index of the phase; none for the rule's own place.
@@ -296,10 +297,9 @@ impl State {
         page_size: u64,
     ) -> Option<PagePlan<'_>> {
         let rule = self.rules.get(index)?;
-        let Placing { place, nodes, map, .. } = rule.placings.get(placing)?;
-        let pattern = rule.rule.pattern.as_ref();
-        let count = nodes.len() as u64;
-        let layout = map.or_else(|| plan::layout(place, pattern, size, page_size, count).ok())?;
+        let Placing { place, nodes, layout, .. } = rule.placings.get(placing)?;
+        let of_object = || plan::layout(place, rule.rule.pattern.as_ref(), size, page_size, nodes.len() as u64);
+        let layout = layout.or_else(|| of_object().ok())?;
         let (huge, mode) = (place.huge.unwrap_or_default(), place.mode.unwrap_or_default());
         Some(PagePlan { pages, nodes: Cow::Borrowed(nodes), layout, huge, mode })
     }

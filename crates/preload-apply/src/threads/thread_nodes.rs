@@ -4,11 +4,12 @@
 //! these threads, in creation order. Earlier objects (globals, allocations before the threads) use the expected nodes,
 //! see [`binding::expected_nodes`]. The first observation stays, so later objects of a rule are placed alike.
 
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::borrow::Cow;
 
 use numamma_hook::{allocating, sys};
 use numamma_kernel::affinity::CpuMask;
+use numamma_kernel::clock;
 use numamma_plan::plan::PagePlan;
 use numamma_plan::policy::PolicyKind;
 use numamma_plan::threads::node_of_cpus;
@@ -57,9 +58,30 @@ fn observed_nodes(placing: &Placing) -> Option<&Vec<u32>> {
     unsafe { placing.thread_nodes.observed.load(Ordering::Acquire).as_ref() }
 }
 
-/// [`observe`], or false without memory for it.
+/// Number of calls of [`created`].
+static CREATED: AtomicU64 = AtomicU64::new(0);
+/// Time of the last observation that failed, ns, by a clock that ticks every few milliseconds, and [`CREATED`] then.
+static FAILED_NS: AtomicU64 = AtomicU64::new(0);
+static FAILED_AT: AtomicU64 = AtomicU64::new(u64::MAX);
+
+/// Notes that the program is about to create a thread, or has done so.
+pub fn created() {
+    CREATED.fetch_add(1, Ordering::Relaxed);
+}
+
+/// [`observe`], or false without memory for it. Where it failed and no thread was created since, only once in a tick of
+/// the clock: it reads a directory, and each array of a program that allocates all the time would wait for that.
 fn try_observe(state: &State, placing: &Placing) -> bool {
-    allocating::run(|| observe(state, placing)).unwrap_or(false)
+    let (now, count) = (clock::coarse_ns(), CREATED.load(Ordering::Relaxed));
+    if FAILED_AT.load(Ordering::Relaxed) == count && FAILED_NS.load(Ordering::Relaxed) == now {
+        return false;
+    }
+    let found = allocating::run(|| observe(state, placing)).unwrap_or(false);
+    if !found {
+        FAILED_NS.store(now, Ordering::Relaxed);
+        FAILED_AT.store(count, Ordering::Relaxed);
+    }
+    found
 }
 
 /// Observes the nodes of the threads. False when fewer threads exist, or one is not restricted to a node.

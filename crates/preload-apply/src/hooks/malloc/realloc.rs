@@ -1,7 +1,7 @@
 //! realloc and reallocarray.
 //!
 //! A placed object of pages stays where it is or is moved by the kernel ([`growth`], [`cut`]). It is copied where its
-//! rule asks for other pages than it has, where it is smaller than a huge page, and where the kernel cannot move it;
+//! rule asks for other pages than it has, where it is small, and where the kernel cannot move it;
 //! the copy takes the place of the old object step by step ([`contents`]). On failure the old object is as it was.
 
 use core::ffi::c_void;
@@ -23,13 +23,17 @@ use crate::objects::object::Object;
 use crate::objects::released::glibc::{self, ReleasedBy};
 use crate::objects::small_objects::Small;
 use crate::objects::{heap, heap_table, small_objects};
+use crate::rules::churn::allocator;
 use crate::rules::state;
 
 /// An object that was made smaller and larger again keeps its pages when it is made smaller once more, down to this
 /// part (1/8) of them: a scratch buffer that follows what it holds up and down, which glibc cuts from its heap at no
-/// cost. Up to a huge page: larger ones grow again without a copy. And of the last few that were cut, so that buffers
-/// which are large in turn do not all keep their largest size.
+/// cost. Up to a huge page. And of the last few that were cut, so that buffers which are large in turn do not all keep
+/// their largest size.
 const SWING: usize = 8;
+/// The same part (1/2) of larger ones, which take more memory: of those that glibc would have in its heap. What it maps
+/// it cuts and maps again as well.
+const LARGE_SWING: usize = 2;
 
 /// Addresses of the objects that were cut last.
 static LAST_CUT: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
@@ -185,6 +189,11 @@ struct Growth<'a> {
     history: u64,
 }
 
+/// Notes where an object went that may have been cut.
+fn note_moved(old: &Object, now: Ptr) {
+    noted_cut(old.base).inspect(|last| last.store(now as usize, Ordering::Relaxed));
+}
+
 /// Not inlined, as [`shrink_pages`] and what it calls: each holds much, which would be in the stack frame of the others.
 #[inline(never)]
 unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
@@ -195,6 +204,7 @@ unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     let rule = if old.rule == NO_RULE { NO_RULE } else { unsafe { rule_after(old.rule, size, caller) } };
     let growth = Growth { old, size, room, rule, history };
     if let Some(moved) = without_copy(|state| growth::grow(state, old, size, room, rule)) {
+        note_moved(old, moved);
         return moved;
     }
     // SAFETY: the promise of the caller.
@@ -225,7 +235,7 @@ impl Growth<'_> {
             return moved.unwrap_or(core::ptr::null_mut());
         }
         heap_table::note(fresh as usize, history | heap_table::GROWN);
-        noted_cut(old.base).inspect(|last| last.store(fresh as usize, Ordering::Relaxed));
+        note_moved(old, fresh);
         // SAFETY: the copy stays inside both blocks, and the program gives the old one up.
         unsafe { contents::take_over(old.base, fresh as usize, old.bytes(), owned(fresh)) };
         heap::release(old.base, ReleasedBy::Realloc);
@@ -237,10 +247,12 @@ impl Growth<'_> {
 #[inline(never)]
 unsafe fn shrink_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     let (base, history) = (old.base as Ptr, heap_table::history(old.base));
-    let swings = history == heap_table::GROWN | heap_table::CUT
-        && old.bytes() <= HUGE_PAGE as usize
-        && noted_cut(old.base).is_some();
-    let kept = if swings { old.bytes() / SWING } else { old.bytes() - old.bytes() / (ROOM_DIVISOR / 2) };
+    let has_swung = history == heap_table::GROWN | heap_table::CUT && noted_cut(old.base).is_some();
+    let kept = match old.bytes() {
+        bytes if has_swung && bytes <= HUGE_PAGE as usize => bytes / SWING,
+        bytes if has_swung && bytes < allocator::mapped_from() => bytes / LARGE_SWING,
+        bytes => bytes - bytes / (ROOM_DIVISOR / 2),
+    };
     if history & heap_table::GROWN != 0 && size > kept {
         return base;
     }

@@ -1,11 +1,12 @@
 //! Free memory in glibc's heap that stands beside placed arrays. Of objects that are not placed for a while because they
 //! come and go too often (see [`crate::rules::churn`]) glibc keeps the memory when they are freed below others that
 //! stay, for the next ones. But those may be placed again: arrays that grow side by side move from glibc's heap to
-//! placed memory one by one, and the process would hold their memory twice. So it is told to give it back.
+//! placed memory one by one, and the process would hold their memory twice. Nor can placed arrays use what small objects
+//! leave there that are never placed, as under a policy by blocks. So it is told to give it back.
 //!
 //! glibc gives such memory back when it is asked (malloc_trim(3)): that takes time in proportion to the free blocks and
 //! the locks of its heaps, and what it takes from there afterwards faults again. So it is asked
-//! - only after objects were left to it that are a part of what the process holds,
+//! - only after objects were left to it that are a part of what the process holds, or small ones,
 //! - only when the process is about to hold more than it did before, by a part ([`DIVISOR`]): less harms nobody. And
 //!   only when as much was mapped for placed arrays meanwhile: what glibc itself used again would fault each time. When
 //!   it gives back less than that part, or has not to, the process needs what it holds, which is the measure from then on.
@@ -30,10 +31,14 @@ const ALWAYS: usize = 2 << 20;
 /// Part (1/20) of the time that glibc may search its heaps, as of what placing may be charged.
 const TIME_PART: u64 = 20;
 
+/// More bytes than can be left to glibc.
+const ALL: usize = usize::MAX / 2;
+
 static HEAP: Heap = Heap::new();
 
 struct Heap {
-    /// Bytes of the objects that were left to glibc so far.
+    /// Bytes of the objects that were left to glibc so far; the most that there is where small ones were, which are not
+    /// counted.
     left: AtomicUsize,
     /// The most that the process held, as far as it was needed; 0 before anything was left.
     most: AtomicUsize,
@@ -94,7 +99,17 @@ impl Heap {
 /// Notes that an object of `bytes` is left to the program's allocator because such ones come and go too often.
 #[inline]
 pub fn left(bytes: usize) {
-    HEAP.left.fetch_add(bytes, Ordering::Relaxed);
+    if HEAP.left.load(Ordering::Relaxed) < ALL {
+        HEAP.left.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+/// Notes that an object is left to the program's allocator because it is small.
+#[inline]
+pub fn left_small() {
+    if HEAP.left.load(Ordering::Relaxed) < ALL {
+        HEAP.left.store(ALL, Ordering::Relaxed);
+    }
 }
 
 /// Notes that the process holds `resident` bytes beside what this library keeps, and will hold more: how many until
@@ -152,6 +167,9 @@ mod tests {
             heap.is_due.swap(false, Ordering::Relaxed)
         };
         assert!(!is_due(100) && !is_due(200), "nothing was left");
+        heap.left.store(ALL, Ordering::Relaxed);
+        assert!(!is_due(100) && is_due(107), "small objects were");
+        heap.most.store(0, Ordering::Relaxed);
         heap.left.store(8 * MIB, Ordering::Relaxed);
         assert!(!is_due(96), "so much it needed before");
         assert!(!is_due(101) && is_due(102) && !is_due(200), "little was left");

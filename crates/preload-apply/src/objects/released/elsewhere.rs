@@ -4,8 +4,7 @@
 use core::cell::Cell;
 
 use super::glibc::MMAP_THRESHOLD;
-use super::{fitting, give_all_back, give_way, room, standing};
-use crate::objects::heap::trim;
+use super::{fitting, give_all_back, give_way, room, standing, trim_if_due};
 use crate::rules::state::State;
 
 /// Bytes of a block of glibc's heap, at least (MINSIZE).
@@ -31,7 +30,7 @@ pub fn allocating(size: usize) {
         if fitting::can_be_had(size) && room::is_needed(size, standing()) {
             give_way();
         }
-        trim::trim_if_due(standing);
+        trim_if_due();
     } else if standing() > 0 {
         allocating_small(size);
     }

@@ -36,6 +36,11 @@ pub fn is_loose(object: &Object) -> bool {
     object.block == LOOSE
 }
 
+/// As [`mappings`], where that is known without a plan.
+pub fn known_mappings(state: &'static State, object: &Object) -> Option<u64> {
+    if is_loose(object) { Some(1) } else { object.known_mappings(state) }
+}
+
 /// Mappings of the budget that a kept block takes.
 pub fn mappings(state: &'static State, object: &Object) -> u64 {
     if is_loose(object) { 1 } else { object.mappings(state, object.whole()) }
@@ -93,6 +98,7 @@ pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Obje
     match &cut {
         Some(Cut::Placed(object)) => {
             move_pages(state, object);
+            released::charge_cut(state, object);
             return Some(*object);
         }
         Some(Cut::Unfit(block)) => released::unmap_uncounted(block),
