@@ -502,16 +502,22 @@ pub fn store(state: &'static State, object: &Object, now: u32) {
 
 /// Enters `block`; if the set is full, the smallest of all is unmapped.
 fn insert(state: &'static State, set: &Set, block: Block) {
-    if set.fill(&block) {
-        return;
+    if !set.fill(&block) {
+        insert_into_full(state, set, &block);
     }
+}
+
+/// Not inlined: what it holds would be in the stack frame of [`insert`], too.
+#[cold]
+#[inline(never)]
+fn insert_into_full(state: &'static State, set: &Set, block: &Block) {
     let found = set.used().filter_map(|(number, entry)| entry.peek().map(|(word, _, size)| (size, number, word)));
     if let Some((size, number, word)) = found.min()
         && size < block.object.size
         && let Some(old) = set.remove(number, word)
     {
         released::unmap(state, &old);
-        if set.fill(&block) {
+        if set.fill(block) {
             return;
         }
     }
