@@ -12,6 +12,7 @@
 //! a table of descriptors of its own, so that a program that closes all of its own does not close the one that brings
 //! its pages back.
 
+mod apart;
 mod excluded;
 mod others;
 mod pages;
