@@ -1,7 +1,6 @@
 /* A program of one thread that relies on the ranges it has unmapped and moved: it maps there again, or unmaps the rest of
    them as a whole. Nobody else may have mapped anything there, and what it maps there stays. */
 #include "window.h"
-#include <time.h>
 
 enum { PART = 2048, ALL = 4 * PART, PAUSE_US = 3000, SECONDS = 2 };
 
