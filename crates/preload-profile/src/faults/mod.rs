@@ -109,6 +109,8 @@ pub fn without_window(call: impl Fn() -> *mut c_void) -> *mut c_void {
         }
         if served {
             inherited::wait_for_parent();
+        } else if WINDOW.load(Acquire) == 0 {
+            return found;
         }
     }
     errno::set(before);
