@@ -72,12 +72,36 @@ fn wait_for(pid: libc::pid_t) -> Option<Ended> {
     loop {
         // SAFETY: the status is a valid place to write to.
         let got = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-        if got == pid {
-            return Some(Ended::of_wait_status(status));
+        if got == pid
+            && let Some(ended) = Ended::of_wait_status(status)
+        {
+            return Some(ended);
         }
         // SAFETY: errno is this thread's.
-        if unsafe { *libc::__errno_location() } != libc::EINTR {
+        if got != pid && unsafe { *libc::__errno_location() } != libc::EINTR {
             return None;
+        }
+    }
+}
+
+/// Waits until the child `pid` has ended and does not reap it, so that its process id stays its own.
+pub fn wait_unreaped(pid: u32) {
+    let wait = |flags| {
+        // SAFETY: an all-zero siginfo is valid and only written to; the process is a child of this one.
+        unsafe {
+            let mut info: libc::siginfo_t = std::mem::zeroed();
+            (libc::waitid(libc::P_PID, pid, &raw mut info, flags), info.si_code)
+        }
+    };
+    loop {
+        match wait(libc::WEXITED | libc::WNOWAIT) {
+            // A stop, see `Ended::of_wait_status`. It is reported until a call takes it, and this one cannot reap.
+            (0, libc::CLD_TRAPPED | libc::CLD_STOPPED) => {
+                wait(libc::WSTOPPED | libc::WNOHANG);
+            }
+            (0, _) => return,
+            _ if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted => return,
+            _ => {}
         }
     }
 }
@@ -96,12 +120,13 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// From the status that waitpid(2) gives of a process that has ended.
-    pub fn of_wait_status(status: libc::c_int) -> Ended {
+    /// From the status that waitpid(2) gives; `None` for a process that has stopped. Stops of a child that wants to be
+    /// traced by its parent (PTRACE_TRACEME) are reported whether the parent asks for them or not.
+    pub fn of_wait_status(status: libc::c_int) -> Option<Ended> {
         if libc::WIFSIGNALED(status) {
-            Ended::Signalled(libc::WTERMSIG(status))
+            Some(Ended::Signalled(libc::WTERMSIG(status)))
         } else {
-            Ended::Exited(libc::WEXITSTATUS(status))
+            libc::WIFEXITED(status).then(|| Ended::Exited(libc::WEXITSTATUS(status)))
         }
     }
 

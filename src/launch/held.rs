@@ -89,12 +89,13 @@ impl Held {
         }
     }
 
+    /// How the child ended, if this wait tells.
     fn waitpid(&self, flags: libc::c_int) -> Option<Ended> {
         let mut status = 0;
         // SAFETY: the status is a valid place to write to.
         let got = unsafe { libc::waitpid(self.pid, &mut status, flags) };
         if got == self.pid {
-            let ended = Ended::of_wait_status(status);
+            let ended = Ended::of_wait_status(status)?;
             exit::note_program_end(ended);
             return Some(ended);
         }

@@ -16,7 +16,7 @@ use numamma_plan::threads::explicit_lists;
 use numamma_plan::{check, ranks};
 
 use super::executable::Executable;
-use super::exit::{Ended, Failure};
+use super::exit::{Ended, Failure, wait_unreaped};
 use super::invocation::Invocation;
 use super::{executable, library, signals, wrapper};
 
@@ -157,6 +157,7 @@ impl Prepared {
         signals::hold_signals();
         let mut child = command.spawn().map_err(|e| self.exec_failed(&e))?;
         signals::forward_signals(child.id() as libc::pid_t);
+        wait_unreaped(child.id());
         let status = child.wait();
         signals::forget_child();
         status

@@ -214,6 +214,36 @@ fn a_program_stops_and_goes_on_with_the_command() {
     }
 }
 
+/// A program that wants its parent to trace it (PTRACE_TRACEME) stops for each signal, of which the parent is told.
+#[test]
+fn a_stop_of_the_program_is_not_its_end() {
+    let dir = inherits("traced");
+    compile("cc", "cli/launch/traced.c", dir.join("traced"), &["-O2"]);
+    Policy::of("traced").rule("global = \"zeroes\"", "policy = \"interleave\"").write(&dir, "p.toml");
+    let compare: &[&str] = &["compare", "-n", "1", "--policies", "interleave"];
+    for command in [COMMANDS[0], COMMANDS[2], COMMANDS[5], compare] {
+        let _ = std::fs::remove_file(dir.join("pid"));
+        let mut started = numamma(command);
+        started.current_dir(&dir).args(["--", "./traced"]).stdin(Stdio::null());
+        let mut child = started.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        await_file(&dir.join("pid"));
+        let pid: i32 = std::fs::read_to_string(dir.join("pid")).unwrap().trim().parse().unwrap();
+        let end = Instant::now() + Duration::from_secs(20);
+        let stat = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        while !stat().contains(") t ") && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        let ended = child.try_wait().unwrap();
+        // SAFETY: a signal to the program that this test has started.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        let ran = common::wait(child);
+        assert_eq!(ended, None, "{command:?}: {}", ran.stderr);
+        let killed = ran.code() == Some(128 + libc::SIGKILL) || ran.stderr.contains("killed by signal 9");
+        assert!(killed, "{command:?}: {:?} {}", ran.code(), ran.stderr);
+    }
+}
+
 /// Of a terminal that is closed only the leader of its session is told, which is the command, without a shell. `SIGCONT`
 /// follows, so that a program that is stopped is told, too.
 #[test]

@@ -122,6 +122,16 @@ fn changes_of_the_address_space_lose_nothing() {
 }
 
 #[test]
+fn ranges_that_the_program_has_left_stay_free() {
+    if is_refused("windows of a program that maps where it unmapped") {
+        return;
+    }
+    let program = Program::new("holes");
+    let ran = program.profile(SHORT, &[], &[]);
+    assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), "failures 0\n"), "{}", ran.stderr);
+}
+
+#[test]
 fn threads_that_share_an_address_space_keep_their_data() {
     if is_refused("many windows") {
         return;

@@ -33,6 +33,7 @@ pub mod own_stack;
 pub mod own_system_calls;
 pub mod real;
 pub mod reentry;
+pub mod remap;
 pub mod sandbox;
 pub mod stackbounds;
 pub mod static_tls;

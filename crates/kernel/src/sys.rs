@@ -17,8 +17,15 @@ pub fn map_anonymous(len: usize) -> Option<*mut c_void> {
 /// Maps room for `len` bytes of pages that come from elsewhere: none of it is counted as promised memory, unless the
 /// machine counts all (vm.overcommit_memory 2); `None` when the kernel refuses.
 pub fn map_room(len: usize) -> Option<*mut c_void> {
-    map(len, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)
+    map(len, ROOM, -1, 0)
 }
+
+/// The same at `addr`; `None` with EEXIST when something is mapped there.
+pub fn map_room_at(addr: usize, len: usize) -> Option<*mut c_void> {
+    map_at(addr, len, ROOM | libc::MAP_FIXED_NOREPLACE, -1, 0)
+}
+
+const ROOM: c_int = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
 
 /// Maps `len` bytes of zeroed anonymous memory that forked children share; `None` when the kernel refuses.
 pub fn map_inherited(len: usize) -> Option<*mut c_void> {
@@ -31,11 +38,15 @@ pub fn map_shared(fd: c_int, offset: usize, len: usize) -> Option<*mut c_void> {
 }
 
 fn map(len: usize, flags: c_int, fd: c_int, offset: usize) -> Option<*mut c_void> {
-    // SAFETY: a new mapping at an address of the kernel's choice touches no existing memory.
+    map_at(0, len, flags, fd, offset)
+}
+
+fn map_at(addr: usize, len: usize, flags: c_int, fd: c_int, offset: usize) -> Option<*mut c_void> {
+    // SAFETY: none of the callers sets MAP_FIXED, so a new mapping touches no existing memory.
     let rc = unsafe {
         libc::syscall(
             libc::SYS_mmap,
-            0 as c_long,
+            addr as c_long,
             len as c_long,
             c_long::from(libc::PROT_READ | libc::PROT_WRITE),
             c_long::from(flags),

@@ -8,7 +8,9 @@ use core::ffi::{c_int, c_void};
 
 use numamma_channel::layout::{ALLOC_HEAP, ALLOC_MMAP, FREE_HEAP, FREE_MMAP, RESIZED, SMALL, kept};
 use numamma_hook::entry::{Caller, MmapArguments};
+use numamma_hook::held_signals::HeldSignals;
 use numamma_hook::real::{StartRoutine, in_effect};
+use numamma_hook::remap::{Call, by_areas};
 use numamma_hook::{real, sandbox, sys, thread_start, unloaded};
 
 use crate::{fast_path, faults, recording};
@@ -308,8 +310,8 @@ mod imp {
         if let (Some(recording), true) = (&recording, leaves) {
             recording.free(FREE_MMAP, addr as usize, pages(old));
         }
-        // SAFETY: forwarded unchanged.
-        let found = faults::without_window(|| unsafe { real::mremap(addr, old, new, flags, target) });
+        // SAFETY: C's contract of mremap.
+        let found = faults::without_window(|| unsafe { remapped(addr, old, new, flags, target) });
         let caller = Caller { ra, cfa, rbp };
         match recording {
             Some(recording) if found != libc::MAP_FAILED => {
@@ -320,6 +322,37 @@ mod imp {
             _ => {}
         }
         found
+    }
+
+    /// mremap(2), also of a range that is one mapping where nothing samples. What was mapped beside registered memory and
+    /// touched stays an area of its own: the kernel gave it an anon_vma of its own.
+    ///
+    /// # Safety
+    /// C's contract of mremap.
+    unsafe fn remapped(addr: Ptr, old: usize, new: usize, flags: c_int, target: Ptr) -> Ptr {
+        let before = numamma_hook::errno::get();
+        // SAFETY: forwarded unchanged.
+        let found = unsafe { real::mremap(addr, old, new, flags, target) };
+        let call = Call::new(addr as usize, old, new, flags, target as usize);
+        let refused = found == libc::MAP_FAILED && numamma_hook::errno::get() == libc::EFAULT;
+        // The kernel has unmapped the end of a range that becomes smaller.
+        let kept = call.old.min(call.new);
+        if !refused || !faults::have_worked() || sandbox::entered() || !call.is_valid() || kept == 0 {
+            return found;
+        }
+        // What the call changes is not left half done by a signal handler.
+        let _held = HeldSignals::hold();
+        // SAFETY: C's contract of mremap.
+        match unsafe { by_areas(&Call { old: kept, ..call }) } {
+            Ok(moved) => {
+                numamma_hook::errno::set(before);
+                moved as Ptr
+            }
+            Err(error) => {
+                numamma_hook::errno::set(error);
+                found
+            }
+        }
     }
 
     fn pages(len: usize) -> usize {

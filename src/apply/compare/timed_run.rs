@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use super::residency::Residency;
-use crate::launch::exit::Ended;
+use crate::launch::exit::{Ended, wait_unreaped};
 use crate::launch::signals;
 
 /// Time between a signal that asks the program to end and SIGKILL.
@@ -97,20 +97,6 @@ fn stdin() -> Stdio {
     let path = "/proc/self/fd/0";
     let file = std::fs::metadata(path).is_ok_and(|m| m.is_file());
     file.then(|| std::fs::File::open(path).ok()).flatten().map_or_else(Stdio::null, Stdio::from)
-}
-
-/// Waits until the process has ended and does not reap it, so that its process id stays its own.
-fn wait_unreaped(pid: u32) {
-    loop {
-        // SAFETY: an all-zero siginfo is valid and only written to; the process is a child of this one.
-        let rc = unsafe {
-            let mut info: libc::siginfo_t = std::mem::zeroed();
-            libc::waitid(libc::P_PID, pid, &raw mut info, libc::WEXITED | libc::WNOWAIT)
-        };
-        if rc == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
-            return;
-        }
-    }
 }
 
 /// What is collected while the program runs.

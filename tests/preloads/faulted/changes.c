@@ -94,6 +94,63 @@ static size_t closed(uint64_t *all) {
     return hurt(all, 0, 64);
 }
 
+/* Half a range, which has its other half behind it when it is moved. */
+enum { HALF = 1024 };
+
+static int maps_half(char *at) {
+    return mmap(at, HALF * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == at;
+}
+
+static uint64_t *half(void) {
+    char *all = mmap(NULL, 2 * HALF * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (all == MAP_FAILED || !maps_half(all))
+        abort();
+    for (size_t i = 0; i < HALF * PAGE / 8; i++)
+        ((uint64_t *)all)[i] = i / (PAGE / 8) + 1;
+    return (uint64_t *)all;
+}
+
+static size_t moved_whole(uint64_t *all) {
+    uint64_t *whole = mremap(all, 2 * HALF * PAGE, 3 * HALF * PAGE, MREMAP_MAYMOVE);
+    if (whole == MAP_FAILED)
+        return 1;
+    return hurt(whole, 0, HALF) + is_zero(whole + HALF * PAGE / 8, 2 * HALF);
+}
+
+/* What is mapped in the window, beside pages that are away, moves with them. */
+static size_t extended(uint64_t *all) {
+    char *behind = (char *)all + HALF * PAGE;
+    if (!maps_half(behind))
+        return 1;
+    memset(behind, 0, HALF * PAGE);
+    return moved_whole(all);
+}
+
+static size_t extended_by_child(uint64_t *all) {
+    char *behind = (char *)all + HALF * PAGE;
+    if (!maps_half(behind))
+        return 1;
+    pid_t child = fork();
+    if (child == 0)
+        _exit(moved_whole(all) != 0);
+    return ended_badly(child) + hurt(all, 0, HALF);
+}
+
+/* Ranges with a hole do not move. */
+static size_t moved_in_vain(uint64_t *all) {
+    munmap(all + 8 * PAGE / 8, PAGE);
+    errno = 0;
+    void *whole = mremap(all, 64 * PAGE, 128 * PAGE, MREMAP_MAYMOVE);
+    return (whole != MAP_FAILED) + (errno != EFAULT) + hurt(all, 0, 8) + hurt(all + 9 * PAGE / 8, 9, 55);
+}
+
+static size_t moved_by_child_in_vain(uint64_t *all) {
+    pid_t child = fork();
+    if (child == 0)
+        _exit(moved_in_vain(all) != 0);
+    return ended_badly(child) + hurt(all, 0, 64);
+}
+
 /* A huge page of which a part is discarded, where huge pages are to be had. */
 static size_t huge_discarded(uint64_t *all) {
     if (madvise(all + 100 * PAGE / 8, 16 * PAGE, MADV_DONTNEED) != 0)
@@ -127,11 +184,15 @@ int main(void) {
                  {"mremap", moved},        {"mremap directly", moved_directly},
                  {"grow", grown},      {"mprotect", protected}, {"mlock", locked},
                  {"system calls", crossed}, {"close", closed},
-                 {"huge", huge_discarded}};
+                 {"huge", huge_discarded},
+                 {"extend", extended},         {"extend in a child", extended_by_child},
+                 {"in vain", moved_in_vain},   {"in vain in a child", moved_by_child_in_vain}};
     enum { CASES = sizeof cases / sizeof *cases };
     uint64_t *memory[CASES];
     for (int i = 0; i < CASES; i++)
-        memory[i] = cases[i].run == huge_discarded ? huge() : filled(64);
+        memory[i] = cases[i].run == huge_discarded                                     ? huge()
+                    : cases[i].run == extended || cases[i].run == extended_by_child ? half()
+                                                                                     : filled(64);
     for (int i = 0; i < CASES; i++) {
         wait_for_window(memory[i], 64);
         size_t bad = cases[i].run(memory[i]);

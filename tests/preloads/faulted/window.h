@@ -23,7 +23,7 @@ static int is_away(const void *at, size_t pages) {
 }
 
 /* Returns when all pages are away; where nothing samples, at once. */
-static void wait_for_window(const void *at, size_t pages) {
+__attribute__((unused)) static void wait_for_window(const void *at, size_t pages) {
     const struct timespec ms = {0, 1000000};
     while (getenv("NUMAMMA_CHANNEL") != NULL && !is_away(at, pages))
         nanosleep(&ms, NULL);

@@ -12,7 +12,9 @@
 //! a table of descriptors of its own, so that a program that closes all of its own does not close the one that brings
 //! its pages back.
 
+mod apart;
 mod excluded;
+mod inherited;
 mod others;
 mod pages;
 mod serve;
@@ -29,7 +31,7 @@ use numamma_channel::layout::Map;
 use numamma_hook::{errno, fork_wiped, sys};
 
 pub use self::excluded::set_stack;
-use self::state::{ENDED, HURRY, OWNER, RUNS, STATE, STOP, Sampled, WINDOW};
+use self::state::{ENDED, HURRY, NONE, OWNER, RUNS, STATE, STOP, Sampled, WINDOW};
 
 /// Times that mremap(2) is tried again.
 const MOST_TRIES: usize = 8;
@@ -50,7 +52,9 @@ pub fn start(map: Map, pid: u32, namespaced: bool, forked: bool) {
     if forked && STATE.load(Acquire) == ENDED {
         return;
     }
-    if !forked {
+    if forked {
+        inherited::remember();
+    } else {
         excluded::remember_loader();
     }
     for word in [&STOP, &WINDOW, &HURRY] {
@@ -69,6 +73,11 @@ fn runs() -> bool {
     STATE.load(Acquire) == RUNS && OWNER.load(Relaxed) == fork_wiped::get() as u32
 }
 
+/// Whether the sampler works or worked in this process, or in the one that it was forked from.
+pub fn have_worked() -> bool {
+    STATE.load(Acquire) != NONE
+}
+
 /// Ends the sampler for good and returns when all pages are back.
 pub fn stop() {
     if !runs() {
@@ -82,17 +91,25 @@ pub fn stop() {
 }
 
 /// mremap(2) by `call`, while no window is open: then the kernel would refuse a range that is registered in part. A window
-/// that begins meanwhile may have such a part; it is ended, and the call made again.
+/// that begins meanwhile may have such a part; it is ended, and the call made again. So it is when the window in which a
+/// parent forked this process is over.
 pub fn without_window(call: impl Fn() -> *mut c_void) -> *mut c_void {
     let before = errno::get();
     for _ in 0..MOST_TRIES {
-        if !runs() {
+        let (samples, served) = (runs(), inherited::may_be_served());
+        if samples {
+            end_window();
+        } else if !served {
             break;
         }
-        end_window();
         errno::set(before);
         let found = call();
         if found != libc::MAP_FAILED || errno::get() != libc::EFAULT {
+            return found;
+        }
+        if served {
+            inherited::wait_for_parent();
+        } else if WINDOW.load(Acquire) == 0 {
             return found;
         }
     }

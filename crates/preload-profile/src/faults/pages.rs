@@ -4,6 +4,8 @@ use core::ffi::c_void;
 
 use numamma_hook::sys::{self, PAGE};
 
+use super::apart;
+
 /// Bytes of a transparent huge page.
 pub const HUGE: usize = 2 << 20;
 const WORD: usize = u64::BITS as usize;
@@ -40,9 +42,9 @@ impl Pages {
         let len = self.end - self.start;
         self.words = (len / PAGE).div_ceil(WORD) * size_of::<u64>();
         let bits = self.words + len / HUGE + 2;
-        let Some(words) = sys::map_anonymous(bits) else { return false };
+        let Some(words) = apart::map(bits) else { return false };
         self.bits = (words as usize, bits);
-        let Some(side) = sys::map_room(len + HUGE) else { return false };
+        let Some(side) = apart::map(len + HUGE) else { return false };
         self.mapping = (side as usize, len + HUGE);
         self.side = side as usize + (self.start.wrapping_sub(side as usize)) % HUGE;
         // SAFETY: the mappings are new; a child has no use for them.

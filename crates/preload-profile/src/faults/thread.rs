@@ -14,6 +14,7 @@ use numamma_hook::{errno, sys};
 use numamma_kernel::overcommit;
 use numamma_kernel::userfault::{Refusal, Userfault, has_page};
 
+use super::apart;
 use super::serve::Tell;
 use super::state::{ENDED, HURRY, ROUND_TRIP_NS, STATE, STOP, Sampled, WINDOW};
 use super::waiting::{LOOK_MS, MS, Waiting, monotonic_ns};
@@ -54,7 +55,7 @@ pub fn start(sampled: Sampled) -> Result<(), c_int> {
     let len = size_of::<Own>().next_multiple_of(sys::PAGE) + STACK + behind + CONTROL;
     let mut own = OWN.load(Acquire);
     if own.is_null() {
-        own = sys::map_anonymous(len).ok_or_else(errno::get)?.cast();
+        own = apart::map(len).ok_or_else(errno::get)?.cast();
         OWN.store(own, Release);
     }
     // SAFETY: the mapping of `len` bytes is this library's, and no thread uses it now.
@@ -263,7 +264,7 @@ fn code(refusal: Refusal) -> c_int {
 
 /// Whether what is mapped is filled and locked at once (mlockall with MCL_FUTURE), as room for pages would be.
 fn fills_all(pagemap: c_int) -> bool {
-    let Some(probe) = sys::map_room(sys::PAGE) else { return true };
+    let Some(probe) = apart::map(sys::PAGE) else { return true };
     let filled = has_page(pagemap, probe as usize);
     // SAFETY: mapped above.
     unsafe { sys::unmap(probe, sys::PAGE) };

@@ -4,6 +4,7 @@ use core::ffi::c_void;
 
 use numamma_hook::sys;
 
+use super::apart;
 use super::pages::Pages;
 
 /// Free entries for parts that the child moves.
@@ -25,7 +26,7 @@ impl Twins {
         let entries = away().count() + SPARE;
         let list_bytes = entries * size_of::<Pages>();
         let len = list_bytes + away().map(Pages::twin_bytes).sum::<usize>();
-        let base = sys::map_anonymous(len)?;
+        let base = apart::map(len)?;
         // SAFETY: the mapping is new, and a child has no use for it.
         unsafe { sys::advise(base, len, libc::MADV_DONTFORK) };
         let mut twins = Twins { list: base.cast(), entries, len };
