@@ -3,11 +3,13 @@
 //!
 //! The scores are those of NumaPerf (Zhao et al.: NumaPerf: Predictive NUMA Profiling, ICS 2021). A line is reported where
 //! its own score passes the threshold that NumaPerf has for a program, or where every eighth access takes it from another
-//! thread, however slow the run was: a handful of losses, as of memory that one thread
-//! hands to another one, stays far below.
+//! thread, however slow the run was; and only where the losses of its object take a part of the program's time that is
+//! worth a change. Small blocks that one thread writes and hands to others are no shared lines.
 
 use std::collections::BTreeMap;
 
+use super::limits::HOT_SHARE;
+use crate::profile::record::{CHARGE_NS, TRACE};
 use crate::profile::records::{Frame, SharedWord};
 use crate::profile::summary::{LineOfObject, Summary};
 
@@ -20,6 +22,14 @@ pub const REMOTE_SCORE: f64 = 1500.0;
 const OFTEN: u64 = 8;
 /// Invalidations below which a line is not reported for that.
 const LEAST: u64 = 128;
+/// Nanoseconds that a thread waits for a line that another one has written: some 100 (documented latencies between cores and
+/// sockets, as for frees by other threads in the fixes).
+const LOSS_NS: f64 = 100.0;
+/// Part of the program's time from which on the losses of an object are reported, as for what is hot.
+const WORTH: f64 = HOT_SHARE;
+/// CPU time of a traced run over that of the program by itself where threads seldom take lines from each other: 4 to 18
+/// were measured for C, C++ and Fortran at -O2. Near the low end, so that the time of the program is rather too long.
+const TRACED: f64 = 5.0;
 /// Bytes of a cache line.
 const LINE: u64 = 64;
 /// Share of the invalidations from which on a kind of sharing counts: a tenth is what padding, or a change of the
@@ -92,6 +102,7 @@ pub struct Shared {
 pub fn sharing(summary: &Summary) -> Vec<Shared> {
     let ms = (summary.stats.duration_ns as f64 / MS).max(1.0);
     let mut found: Vec<Shared> = summary.shared_lines.iter().filter_map(|of| judge(of, ms)).collect();
+    retain_costly(&mut found, program_ns(summary));
     // Parts of one size lie differently in each line: the line that shows most of a part tells its size.
     let mut least = BTreeMap::<String, u64>::new();
     for shared in &found {
@@ -108,9 +119,26 @@ pub fn sharing(summary: &Summary) -> Vec<Shared> {
     found
 }
 
+/// CPU time of the program without the hooks, as far as a trace tells: a nanosecond for each access, or the part of the
+/// traced CPU time that is the program's where it does more than access memory.
+fn program_ns(summary: &Summary) -> f64 {
+    let accesses: u64 = summary.entries.iter().map(|entry| entry.total.accesses()).fold(0, u64::saturating_add);
+    (accesses as f64 * CHARGE_NS as f64).max(summary.stats.cpu_ns as f64 / TRACED)
+}
+
+/// Keeps the lines of objects whose lines cost the threads enough together.
+fn retain_costly(found: &mut Vec<Shared>, program_ns: f64) {
+    let mut lost = BTreeMap::<String, u64>::new();
+    for shared in found.iter() {
+        let sum = lost.entry(shared.object.clone()).or_default();
+        *sum = sum.saturating_add(shared.invalidations);
+    }
+    found.retain(|shared| lost[&shared.object] as f64 * LOSS_NS >= WORTH * program_ns);
+}
+
 /// Invalidations per millisecond and thread of the whole run; none where the sampler does not count them.
 pub fn sharing_score(summary: &Summary) -> Option<f64> {
-    let is_counted = summary.header.sampling.sampler == crate::profile::record::TRACE && summary.profiles == 1;
+    let is_counted = summary.header.sampling.sampler == TRACE && summary.profiles == 1;
     let ms = (summary.stats.duration_ns as f64 / MS).max(1.0);
     let all: u64 = summary.shared_lines.iter().map(invalidations).sum();
     is_counted.then(|| all as f64 / (ms * summary.threads.len().max(1) as f64))
@@ -134,6 +162,11 @@ fn judge(of: &LineOfObject, ms: f64) -> Option<Shared> {
     }
     let same = of.line.same_word as f64 / all as f64;
     let starts = starts(words);
+    // Blocks of the allocator, each written once before the next thread reads it.
+    let is_handed_on = of.base.is_none() && writers.count_ones() == 1 && same > 1.0 - PART;
+    if is_handed_on {
+        return None;
+    }
     let kind = match (same < PART, starts.len() < 2 || same > 1.0 - PART && !is_separable(words)) {
         (true, _) => SharingKind::False,
         (false, true) => SharingKind::True,
@@ -234,6 +267,35 @@ mod tests {
         let mixed = vec![word(0, 15, 1), word(8, 2, 2)];
         assert_eq!(judged(mixed, 5000, 4000), Some((SharingKind::Mixed, Some(56))));
         assert_eq!(judged(vec![word(0, 1, 1)], 9000, 0), None, "one thread");
+    }
+
+    #[test]
+    fn lines_are_reported_where_their_losses_cost_a_hundredth_of_the_time() {
+        let of = |object: &str, losses| {
+            let of = line((0..8).map(|n| word(8 * n, 1 << n, 1 << n)).collect(), losses, 0);
+            judge(&LineOfObject { object: object.into(), ..of }, 1.0).expect("shared often")
+        };
+        // A work counter beside 200 million accesses, and an object whose lines each lose little.
+        let found = || vec![of("counter", 4000), of("array", 15_000), of("array", 15_000)];
+        let kept = |program_ns| {
+            let mut all = found();
+            retain_costly(&mut all, program_ns);
+            all.iter().map(|shared| shared.object.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(2e8), ["array", "array"]);
+        assert_eq!(kept(2e7).len(), 3);
+        assert!(kept(4e8).is_empty());
+    }
+
+    #[test]
+    fn small_blocks_that_one_thread_writes_for_others_are_handed_on() {
+        let judged = |base, writers| {
+            let of = line(vec![word(0, 6, writers), word(4, 6, writers)], 0, 9000);
+            judge(&LineOfObject { base, ..of }, 10.0).is_some()
+        };
+        assert!(!judged(None, 1), "a producer and its consumers");
+        assert!(judged(Some(0x1000), 1), "a flag");
+        assert!(judged(None, 3), "a counter");
     }
 
     #[test]

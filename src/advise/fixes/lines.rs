@@ -66,6 +66,10 @@ fn what(shared: &Shared, object: &str) -> String {
     };
     let places: Vec<String> = shared.sides.iter().map(at).collect();
     match (shared.kind, shared.padding) {
+        (SharingKind::True, _) if shared.writers == 1 => format!(
+            "write {} of {object} less often: one thread writes it, others read it, and padding does not help",
+            places.first().map_or("the word", |place| place),
+        ),
         (SharingKind::True, _) => format!(
             "let each thread add up in a variable of its own and join them at the end, or write {} of {object} less often: \
              all threads use this word, and padding does not help",
