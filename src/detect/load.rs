@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::lifetimes::{Stretches, length, life, shared_by};
 use super::limits::HOT_SHARE;
 use super::roles::{Kind, Roles};
+use crate::profile::record::FAULT;
 use crate::profile::records::{Thread, ThreadId, Waits};
 use crate::profile::summary::Summary;
 
@@ -48,9 +49,9 @@ impl KindLoad {
 }
 
 /// The kinds that run beside each other, in the order of their first threads; empty where that is one, and where starts
-/// or ends of threads may be among the records that were lost.
+/// or ends of threads may be among the records that were lost, or where accesses are no measure of work.
 pub fn loads(summary: &Summary, roles: &Roles) -> Vec<KindLoad> {
-    if summary.stats.events.mappings_lost > 0 || summary.stats.events.starts_lost > 0 {
+    if summary.stats.events.mappings_lost > 0 || summary.stats.events.starts_lost > 0 || !counts_work(summary) {
         return Vec::new();
     }
     let accesses = accesses_by_thread(summary);
@@ -77,6 +78,12 @@ pub fn loads(summary: &Summary, roles: &Roles) -> Vec<KindLoad> {
         proposed,
     };
     rows.iter().zip(proposed).zip(names).map(load).collect()
+}
+
+/// Whether the accesses of a thread are in proportion to its work: not those of the `fault` sampler, which counts first
+/// uses of pages.
+pub fn counts_work(summary: &Summary) -> bool {
+    summary.header.sampling.sampler != FAULT
 }
 
 /// Whether the threads with most work have so much that other numbers of threads fit better: the others wait for them. Not
@@ -225,6 +232,13 @@ mod tests {
         let mut summary = stages(400);
         assert_eq!(threads_of(&summary), [4, 4]);
         summary.stats.events.mappings_lost = 1;
+        assert_eq!(threads_of(&summary), [0; 0]);
+    }
+
+    #[test]
+    fn first_uses_of_pages_are_no_work() {
+        let mut summary = stages(400);
+        summary.header.sampling.sampler = FAULT.into();
         assert_eq!(threads_of(&summary), [0; 0]);
     }
 
