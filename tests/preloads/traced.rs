@@ -220,6 +220,12 @@ fn functions_for_memory_and_strings_count_what_they_access() {
         is("assigned", &[(0, 5 * two)]);
         is("zeroed", &[(5 * two, 0)]);
         is("of_constant", &[(0, 5 * two)]);
+        for (object, call) in [("filled", "memset(filled"), ("copied", "memcpy(copied")] {
+            let text = std::fs::read_to_string(source("preloads/traced/strings.c")).unwrap();
+            let line = 1 + text.lines().position(|line| line.contains(call)).unwrap();
+            let report = tracing.numamma(&["report", &format!("--object={object}")]).success().stdout;
+            assert!(report.contains(&format!("strings.c:{line}")), "{call} at {line}, {compiler} {more:?}: {report}");
+        }
         assert_eq!(counts.total("by_library").1, 0, "{compiler} {more:?}: {counts:?}");
         assert!(counts.total("by_library").0 > 0, "{compiler} {more:?}: {counts:?}");
         run(&mut plain(&program)).success();
