@@ -301,6 +301,14 @@ fn lines_that_two_threads_take_from_each_other() {
         let found = shared_lines(&tracing, &program);
         let named = found.first().map(|(object, kind, padding, _)| (object.as_str(), kind.as_str(), *padding));
         assert_eq!(named, truth, "mode {mode}: {found:?}");
+        let report = tracing.numamma(&["report", "--json"]).success().stdout;
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(
+            report["threads"].as_array().unwrap().len(),
+            if mode == 5 { 7 } else { 3 },
+            "{:#}",
+            report["threads"]
+        );
         let is_exact = found.iter().all(|(.., lost)| (1980..=2000).contains(lost));
         assert!(found.len() <= 1 && (is_exact || mode == 1), "mode {mode}: {found:?}");
         let fixes = tracing.numamma(&["fixes"]).success().stdout;
