@@ -154,8 +154,8 @@ fn is_elsewhere<'a>(threads: impl Iterator<Item = &'a Thread>) -> bool {
     sum.otherwise > sum.for_threads && sum.blocked_ns > sum.ran_ns
 }
 
-/// Whether threads spend a part of their time in waiting for others that counts, or that is not known. `spun_ns` is what
-/// a thread spent in loops.
+/// Whether threads spend a part of their time in waiting for others that counts, or that is not known. `spun_ns` is
+/// what a thread spent in loops.
 fn waits_for_others<'a>(threads: impl Iterator<Item = &'a Thread>, spun_ns: impl Fn(ThreadId) -> u64) -> bool {
     let (mut sum, mut spun) = (Waits::default(), 0);
     for (id, waits) in threads.filter_map(|t| Some((t.id, t.waits?))) {
