@@ -32,8 +32,9 @@ const LOSS_NS: f64 = 100.0;
 /// Part of the program's time from which on the losses of an object are reported, as for what is hot.
 const WORTH: f64 = HOT_SHARE;
 /// CPU time of a traced run over that of the program by itself where threads seldom take lines from each other: 4 to 18
-/// were measured for C, C++ and Fortran at -O2. Near the low end, so that the time of the program is rather too long.
-const TRACED: f64 = 5.0;
+/// were measured for C, C++ and Fortran at -O2. Above the high end: hooks that take lines from each other are slower
+/// still.
+const TRACED: f64 = 20.0;
 /// Bytes of a cache line.
 const LINE: u64 = 64;
 /// Share of the invalidations from which on a kind of sharing counts: a tenth is what padding, or a change of the
@@ -125,8 +126,16 @@ pub fn sharing(summary: &Summary) -> Vec<Shared> {
         judge(of, of_object.map_or(&[], |lines| lines), ms, &other)
     };
     let mut found: Vec<Shared> = lines.iter().filter_map(|of| judged(of)).collect();
+    found.retain(|shared| !is_argument(summary, shared));
     retain_costly(&mut found, program_ns(summary));
     found
+}
+
+/// Whether a line of a stack holds what its thread hands to others: the arguments of a parallel region, say, which are
+/// written once for each. No variable of each thread replaces it.
+fn is_argument(summary: &Summary, shared: &Shared) -> bool {
+    let is_stack = || summary.entries.iter().any(|e| e.kind == ObjectKind::Stack && e.name == shared.object);
+    shared.kind == SharingKind::True && shared.writers == 1 && is_stack()
 }
 
 /// The lines, each once: one that lies across two objects is counted for the one whose word was used more at a time.

@@ -132,3 +132,18 @@ fn variables_that_share_a_line_are_both_named_once() {
     let later = LineOfObject { size: 64, ..of("block", 0x1050, 3000) };
     assert_eq!(super::joined(&[lines[1].clone(), later]).len(), 2);
 }
+
+#[test]
+fn arguments_on_a_stack_are_handed_on() {
+    let mut summary = crate::detect::roles::tests::Run::new().summary();
+    summary.header.sampling.sampler = TRACE.into();
+    let found = |kind, writers, summary: &mut Summary| {
+        summary.entries[0].name = "x".into();
+        summary.entries[0].kind = kind;
+        summary.shared_lines = vec![line(vec![word(0, 15, writers), word(8, 15, writers)], 0, 90_000)];
+        sharing(summary).len()
+    };
+    assert_eq!(found(ObjectKind::Stack, 1, &mut summary), 0, "of a parallel region");
+    assert_eq!(found(ObjectKind::Stack, 3, &mut summary), 1, "a sum");
+    assert_eq!(found(ObjectKind::Global, 1, &mut summary), 1, "a flag");
+}
