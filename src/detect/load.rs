@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::lifetimes::{Stretches, length, life, shared_by};
 use super::limits::HOT_SHARE;
 use super::roles::{Kind, Roles};
+use crate::profile::record::FAULT;
 use crate::profile::records::{Thread, ThreadId, Waits};
 use crate::profile::summary::Summary;
 
@@ -19,6 +20,10 @@ use crate::profile::summary::Summary;
 const KINDS_UNEVEN: f64 = 1.25;
 /// Standard deviations of counted accesses by which it must be above, so that chance makes no difference.
 const SURE: f64 = 4.5;
+
+/// Part of their life that the threads of a kind must wait for others, blocked or in loops, to be a stage that lacks
+/// work: what [`KINDS_UNEVEN`] would take off the time.
+const WAITING: f64 = 1.0 - 1.0 / KINDS_UNEVEN;
 
 /// A kind of threads that runs beside others.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +38,8 @@ pub struct KindLoad {
     pub accesses: u64,
     /// Threads that its work needs, of as many as all kinds have together.
     pub proposed: usize,
+    /// Whether its threads wait for others, as a stage without work does; also where that is not known.
+    pub waits: bool,
 }
 
 impl KindLoad {
@@ -48,9 +55,9 @@ impl KindLoad {
 }
 
 /// The kinds that run beside each other, in the order of their first threads; empty where that is one, and where starts
-/// or ends of threads may be among the records that were lost.
+/// or ends of threads may be among the records that were lost, or where accesses are no measure of work.
 pub fn loads(summary: &Summary, roles: &Roles) -> Vec<KindLoad> {
-    if summary.stats.events.mappings_lost > 0 || summary.stats.events.starts_lost > 0 {
+    if summary.stats.events.mappings_lost > 0 || summary.stats.events.starts_lost > 0 || !counts_work(summary) {
         return Vec::new();
     }
     let accesses = accesses_by_thread(summary);
@@ -75,12 +82,19 @@ pub fn loads(summary: &Summary, roles: &Roles) -> Vec<KindLoad> {
         threads: row.places.len(),
         accesses: row.accesses,
         proposed,
+        waits: row.waits,
     };
     rows.iter().zip(proposed).zip(names).map(load).collect()
 }
 
-/// Whether the threads with most work have so much that other numbers of threads fit better: the others wait for them. Not
-/// of kinds of one name, which no advice can tell apart.
+/// Whether the accesses of a thread are in proportion to its work: not those of the `fault` sampler, which counts first
+/// uses of pages.
+pub fn counts_work(summary: &Summary) -> bool {
+    summary.header.sampling.sampler != FAULT
+}
+
+/// Whether the threads with most work have so much that other numbers of threads fit better, and others wait for them.
+/// Not of kinds of one name, which no advice can tell apart.
 pub fn is_uneven(loads: &[KindLoad]) -> bool {
     let names: BTreeSet<&str> = loads.iter().map(|load| load.name.as_str()).collect();
     if names.len() < loads.len() {
@@ -89,7 +103,8 @@ pub fn is_uneven(loads: &[KindLoad]) -> bool {
     let Some(most) = loads.iter().max_by(|a, b| a.mean().total_cmp(&b.mean())) else { return false };
     let then = loads.iter().map(KindLoad::proposed_mean).fold(0.0, f64::max);
     let deviation = (most.accesses as f64).sqrt() / most.threads.max(1) as f64;
-    most.mean() >= KINDS_UNEVEN * then && most.mean() - then >= SURE * deviation
+    let waits = loads.iter().any(|load| load.waits && load.mean() < most.mean());
+    waits && most.mean() >= KINDS_UNEVEN * then && most.mean() - then >= SURE * deviation
 }
 
 /// What is known of a kind.
@@ -100,6 +115,7 @@ struct Row {
     first: ThreadId,
     accesses: u64,
     alive: Stretches,
+    waits: bool,
 }
 
 impl Row {
@@ -125,6 +141,7 @@ impl Row {
             first: own().next()?.id,
             accesses: own().filter_map(|t| accesses.get(&t.id)).fold(0, |sum, n| n.saturating_add(sum)),
             alive: shared_by(1, own().map(|t| life(t, summary.duration_ns()))),
+            waits: waits_for_others(own(), |id| spun_ns(summary, id)),
         })
     }
 }
@@ -135,6 +152,23 @@ fn is_elsewhere<'a>(threads: impl Iterator<Item = &'a Thread>) -> bool {
     threads.filter_map(|t| t.waits).for_each(|waits| sum.add(&waits));
     // Not by the time that they live: on a busy machine the others wait for a CPU.
     sum.otherwise > sum.for_threads && sum.blocked_ns > sum.ran_ns
+}
+
+/// Whether threads spend a part of their time in waiting for others that counts, or that is not known. `spun_ns` is
+/// what a thread spent in loops.
+fn waits_for_others<'a>(threads: impl Iterator<Item = &'a Thread>, spun_ns: impl Fn(ThreadId) -> u64) -> bool {
+    let (mut sum, mut spun) = (Waits::default(), 0);
+    for (id, waits) in threads.filter_map(|t| Some((t.id, t.waits?))) {
+        sum.add(&waits);
+        spun += spun_ns(id);
+    }
+    let blocked = if sum.all > 0 { sum.blocked_ns } else { 0 };
+    sum.seen_ns == 0 || (blocked + spun) as f64 >= WAITING * sum.seen_ns as f64
+}
+
+/// CPU time that a thread waited for others in loops.
+fn spun_ns(summary: &Summary, thread: ThreadId) -> u64 {
+    summary.spinning.cells.iter().filter(|cell| cell.thread == thread).map(|cell| cell.counters.cost_ns).sum()
 }
 
 fn accesses_by_thread(summary: &Summary) -> BTreeMap<ThreadId, u64> {
@@ -202,7 +236,7 @@ mod tests {
     }
 
     fn load(threads: usize, accesses: u64, proposed: usize) -> KindLoad {
-        KindLoad { kind: 1, name: format!("{threads} {accesses}"), threads, accesses, proposed }
+        KindLoad { kind: 1, name: format!("{threads} {accesses}"), threads, accesses, proposed, waits: true }
     }
 
     /// Four threads that make `light` accesses in each time slot beside four that make a thousand.
@@ -229,6 +263,13 @@ mod tests {
     }
 
     #[test]
+    fn first_uses_of_pages_are_no_work() {
+        let mut summary = stages(400);
+        summary.header.sampling.sampler = FAULT.into();
+        assert_eq!(threads_of(&summary), [0; 0]);
+    }
+
+    #[test]
     fn threads_that_do_next_to_nothing_are_no_stage() {
         assert_eq!(threads_of(&stages(2)), [0; 0]);
     }
@@ -248,6 +289,22 @@ mod tests {
         assert!(is_uneven(&[load(3, 30, 1), load(3, 300, 5)]) && !is_uneven(&[load(3, 3, 1), load(3, 30, 5)]), "few");
         assert!(!is_uneven(&[load(1, 100, 1), load(1, 9_000, 1)]), "no thread to spare");
         assert!(!is_uneven(&[load(4, 9_000, 4)]), "one kind");
+    }
+
+    #[test]
+    fn threads_that_never_wait_for_each_other_are_no_stages() {
+        let of = |all, blocked_ns, seen_ns| Thread {
+            waits: Some(Waits { all, for_threads: all, blocked_ns, seen_ns, ..Waits::default() }),
+            ..Thread::default()
+        };
+        assert!(waits_for_others([of(9, 75, 100), of(9, 60, 100)].iter(), |_| 0), "a stage without work");
+        assert!(!waits_for_others([of(1, 2, 100)].iter(), |_| 0), "a barrier at the start");
+        assert!(!waits_for_others([of(0, 0, 100)].iter(), |_| 0));
+        assert!(waits_for_others([of(0, 0, 100)].iter(), |_| 75), "a queue without locks");
+        assert!(waits_for_others([Thread::default()].iter(), |_| 0), "not known");
+        let mut loads = [load(3, 3_000, 1), load(1, 6_000, 3)];
+        loads[0].waits = false;
+        assert!(!is_uneven(&loads), "the one with most work waits for nobody");
     }
 
     #[test]

@@ -44,7 +44,7 @@ mod unpaged;
 mod view;
 
 pub use hot::hot;
-pub use load::{KindLoad, is_uneven, loads};
+pub use load::{KindLoad, counts_work, is_uneven, loads};
 pub use migration::{MIGRATION_SCORE, Migration, migration, waits_for_threads};
 pub use order::known_order;
 pub use parts::{divide, part_boundaries, tell_apart};

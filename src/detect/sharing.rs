@@ -3,13 +3,19 @@
 //!
 //! The scores are those of NumaPerf (Zhao et al.: NumaPerf: Predictive NUMA Profiling, ICS 2021). A line is reported where
 //! its own score passes the threshold that NumaPerf has for a program, or where every eighth access takes it from another
-//! thread, however slow the run was: a handful of losses, as of memory that one thread
-//! hands to another one, stays far below.
+//! thread, however slow the run was; and only where the losses of its object take a part of the program's time that is
+//! worth a change. Small blocks that one thread writes and hands to others are no shared lines.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::profile::records::{Frame, SharedWord};
-use crate::profile::summary::{LineOfObject, Summary};
+use self::apart::{are_apart, padding};
+use super::limits::HOT_SHARE;
+use crate::profile::record::{CHARGE_NS, TRACE};
+use crate::profile::records::{Frame, ObjectKind, SharedWord};
+use crate::profile::summary::{Entry, LineOfObject, Summary};
+
+mod apart;
 
 /// Invalidations per millisecond and thread above which sharing is reported (NumaPerf, section 5).
 pub const SHARING_SCORE: f64 = 1.0;
@@ -20,6 +26,15 @@ pub const REMOTE_SCORE: f64 = 1500.0;
 const OFTEN: u64 = 8;
 /// Invalidations below which a line is not reported for that.
 const LEAST: u64 = 128;
+/// Nanoseconds that a thread waits for a line that another one has written: some 100 (documented latencies between cores and
+/// sockets, as for frees by other threads in the fixes).
+const LOSS_NS: f64 = 100.0;
+/// Part of the program's time from which on the losses of an object are reported, as for what is hot.
+const WORTH: f64 = HOT_SHARE;
+/// CPU time of a traced run over that of the program by itself where threads seldom take lines from each other: 4 to 18
+/// were measured for C, C++ and Fortran at -O2. Above the high end: hooks that take lines from each other are slower
+/// still.
+const TRACED: f64 = 20.0;
 /// Bytes of a cache line.
 const LINE: u64 = 64;
 /// Share of the invalidations from which on a kind of sharing counts: a tenth is what padding, or a change of the
@@ -53,7 +68,9 @@ impl SharingKind {
 /// A use of a line by some of its threads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Side {
-    /// Offset of the word in the object, or in the line where the object is many.
+    /// Name of its object, where that is another one than that of the line.
+    pub object: Option<String>,
+    /// Offset of the word in its object, or in the line where the object is many.
     pub offset: u64,
     /// Member of the variable; empty when not known.
     pub field: String,
@@ -84,33 +101,111 @@ pub struct Shared {
     pub writers: u32,
     /// Two uses that take the line from each other.
     pub sides: Vec<Side>,
-    /// Bytes to add behind each part that threads use by themselves; none for true sharing.
+    /// Bytes between the parts that threads use by themselves, which put them on lines of their own where the first one
+    /// begins at a multiple of 64 bytes; none for true sharing, for two objects, and where the parts need different
+    /// ones.
     pub padding: Option<u64>,
 }
 
 /// The lines that are shared so often that it matters, those with most invalidations first.
 pub fn sharing(summary: &Summary) -> Vec<Shared> {
     let ms = (summary.stats.duration_ns as f64 / MS).max(1.0);
-    let mut found: Vec<Shared> = summary.shared_lines.iter().filter_map(|of| judge(of, ms)).collect();
-    // Parts of one size lie differently in each line: the line that shows most of a part tells its size.
-    let mut least = BTreeMap::<String, u64>::new();
-    for shared in &found {
-        if let Some(padding) = shared.padding {
-            let known = least.entry(shared.object.clone()).or_insert(padding);
-            *known = padding.min(*known);
-        }
+    let lines = joined(&summary.shared_lines);
+    let mut by_object = BTreeMap::<(&str, Option<u64>), Vec<&LineOfObject>>::new();
+    for of in &lines {
+        // Small blocks of a call site are no array.
+        by_object.entry((&of.object, of.base.or(Some(of.line.addr)))).or_default().push(of);
     }
-    for shared in &mut found {
-        if let (Some(padding), Some(known)) = (&mut shared.padding, least.get(&shared.object)) {
-            *padding = *known;
-        }
+    for of_object in by_object.values_mut() {
+        of_object.sort_by_key(|of| of.line.addr);
+        of_object.dedup_by_key(|of| of.line.addr);
     }
+    let other = |addr: u64| other_object(&summary.entries, addr);
+    let judged = |of: &LineOfObject| {
+        let of_object = by_object.get(&(of.object.as_str(), of.base.or(Some(of.line.addr))));
+        judge(of, of_object.map_or(&[], |lines| lines), ms, &other)
+    };
+    let mut found: Vec<Shared> = lines.iter().filter_map(|of| judged(of)).collect();
+    found.retain(|shared| !is_argument(summary, shared));
+    retain_costly(&mut found, program_ns(summary));
     found
+}
+
+/// Whether a line of a stack holds what its thread hands to others: the arguments of a parallel region, say, which are
+/// written once for each. No variable of each thread replaces it.
+fn is_argument(summary: &Summary, shared: &Shared) -> bool {
+    let is_stack = || summary.entries.iter().any(|e| e.kind == ObjectKind::Stack && e.name == shared.object);
+    shared.kind == SharingKind::True && shared.writers == 1 && is_stack()
+}
+
+/// The lines, each once: one that lies across two objects is counted for the one whose word was used more at a time.
+fn joined(lines: &[LineOfObject]) -> Vec<Cow<'_, LineOfObject>> {
+    let mut out: Vec<Cow<'_, LineOfObject>> = Vec::new();
+    let mut by_addr = BTreeMap::<u64, Vec<usize>>::new();
+    for of in lines {
+        let same_addr = by_addr.entry(of.line.addr).or_default();
+        let Some(at) = same_addr.iter().copied().find(|at| are_beside(&out[*at], of)) else {
+            same_addr.push(out.len());
+            out.push(Cow::Borrowed(of));
+            continue;
+        };
+        let sum = &mut out[at].to_mut().line;
+        sum.other_words = sum.other_words.saturating_add(of.line.other_words);
+        sum.same_word = sum.same_word.saturating_add(of.line.same_word);
+        of.line.words.iter().for_each(|word| add_word(&mut sum.words, word));
+    }
+    out.sort_by_key(|of| std::cmp::Reverse(invalidations(of)));
+    out
+}
+
+/// Whether two objects are there at the same time: neither has memory of the other.
+fn are_beside(a: &LineOfObject, b: &LineOfObject) -> bool {
+    let (Some(of_a), Some(of_b)) = (a.base, b.base) else { return false };
+    a.object != b.object && (of_a.saturating_add(a.size) <= of_b || of_b.saturating_add(b.size) <= of_a)
+}
+
+fn add_word(words: &mut Vec<SharedWord>, word: &SharedWord) {
+    match words.binary_search_by_key(&word.offset, |w| w.offset) {
+        Ok(at) => {
+            let sum = &mut words[at];
+            (sum.readers, sum.writers) = (sum.readers | word.readers, sum.writers | word.writers);
+            sum.reads = sum.reads.saturating_add(word.reads);
+            sum.writes = sum.writes.saturating_add(word.writes);
+            (sum.read_ip, sum.write_ip) = (sum.read_ip.or(word.read_ip), sum.write_ip.or(word.write_ip));
+        }
+        Err(at) => words.insert(at, word.clone()),
+    }
+}
+
+/// Name and address of the variable or block that has an address.
+fn other_object(entries: &[Entry], addr: u64) -> Option<(String, u64)> {
+    let has = |entry: &&Entry| matches!(entry.kind, ObjectKind::Global | ObjectKind::Heap);
+    entries.iter().filter(has).find_map(|entry| {
+        let of = entry.seen.iter().find(|of| addr >= of.base && addr - of.base < of.size)?;
+        Some((entry.part.as_ref().map_or(&entry.name, |part| &part.parent).clone(), of.base))
+    })
+}
+
+/// CPU time of the program without the hooks, as far as a trace tells: a nanosecond for each access, or the part of the
+/// traced CPU time that is the program's where it does more than access memory.
+fn program_ns(summary: &Summary) -> f64 {
+    let accesses: u64 = summary.entries.iter().map(|entry| entry.total.accesses()).fold(0, u64::saturating_add);
+    (accesses as f64 * CHARGE_NS as f64).max(summary.stats.cpu_ns as f64 / TRACED)
+}
+
+/// Keeps the lines of objects whose lines cost the threads enough together.
+fn retain_costly(found: &mut Vec<Shared>, program_ns: f64) {
+    let mut lost = BTreeMap::<String, u64>::new();
+    for shared in found.iter() {
+        let sum = lost.entry(shared.object.clone()).or_default();
+        *sum = sum.saturating_add(shared.invalidations);
+    }
+    found.retain(|shared| lost[&shared.object] as f64 * LOSS_NS >= WORTH * program_ns);
 }
 
 /// Invalidations per millisecond and thread of the whole run; none where the sampler does not count them.
 pub fn sharing_score(summary: &Summary) -> Option<f64> {
-    let is_counted = summary.header.sampling.sampler == crate::profile::record::TRACE && summary.profiles == 1;
+    let is_counted = summary.header.sampling.sampler == TRACE && summary.profiles == 1;
     let ms = (summary.stats.duration_ns as f64 / MS).max(1.0);
     let all: u64 = summary.shared_lines.iter().map(invalidations).sum();
     is_counted.then(|| all as f64 / (ms * summary.threads.len().max(1) as f64))
@@ -120,7 +215,13 @@ fn invalidations(of: &LineOfObject) -> u64 {
     of.line.other_words.saturating_add(of.line.same_word)
 }
 
-fn judge(of: &LineOfObject, ms: f64) -> Option<Shared> {
+/// `of_object` are all lines of the object, and `other` tells which other one has an address.
+fn judge(
+    of: &LineOfObject,
+    of_object: &[&LineOfObject],
+    ms: f64,
+    other: &dyn Fn(u64) -> Option<(String, u64)>,
+) -> Option<Shared> {
     let words = &of.line.words;
     let union = |set: fn(&SharedWord) -> u64| words.iter().fold(0, |all, word| all | set(word));
     let (readers, writers) = (union(|w| w.readers), union(|w| w.writers));
@@ -133,27 +234,37 @@ fn judge(of: &LineOfObject, ms: f64) -> Option<Shared> {
         return None;
     }
     let same = of.line.same_word as f64 / all as f64;
-    let starts = starts(words);
-    let kind = match (same < PART, starts.len() < 2 || same > 1.0 - PART && !is_separable(words)) {
+    // Blocks of the allocator, each written once before the next thread reads it.
+    let is_handed_on = of.base.is_none() && writers.count_ones() == 1 && same > 1.0 - PART;
+    if is_handed_on {
+        return None;
+    }
+    let kind = match (same < PART, !is_divided(words) || same > 1.0 - PART && !is_separable(words)) {
         (true, _) => SharingKind::False,
         (false, true) => SharingKind::True,
         (false, false) => SharingKind::Mixed,
     };
-    let offset_of = |word: &SharedWord| match of.base {
-        Some(base) => (of.line.addr + u64::from(word.offset)).saturating_sub(base),
-        None => u64::from(word.offset),
+    let place_of = |word: &SharedWord| {
+        let addr = of.line.addr.saturating_add(word.offset.into());
+        let Some(base) = of.base else { return (None, word.offset.into()) };
+        match other(addr).filter(|_| addr < base || addr - base >= of.size) {
+            Some((object, base)) => (Some(object), addr - base),
+            None => (None, addr.saturating_sub(base)),
+        }
     };
+    let sides = sides(words, kind, place_of);
+    let is_of_one = sides.iter().all(|side| side.object.is_none());
     Some(Shared {
         object: of.object.clone(),
-        offset: of.base.and_then(|_| words.first().map(offset_of)),
+        offset: of.base.and_then(|_| words.first().map(|word| place_of(word).1)),
         kind,
         invalidations: all,
         same_word: of.line.same_word,
         score,
         readers: readers.count_ones(),
         writers: writers.count_ones(),
-        sides: sides(words, kind, offset_of),
-        padding: (kind != SharingKind::True).then(|| padding(&starts)).flatten(),
+        sides,
+        padding: (kind != SharingKind::True && is_of_one).then(|| padding(of, of_object)).flatten(),
     })
 }
 
@@ -163,28 +274,26 @@ fn is_separable(words: &[SharedWord]) -> bool {
     written().any(|a| written().any(|b| a.writers & b.writers == 0))
 }
 
-/// Offsets in the line at which the words of other threads begin: words in a row with the same users are one part.
-fn starts(words: &[SharedWord]) -> Vec<u64> {
-    let users = |word: &SharedWord| (word.readers | word.writers, word.writers);
-    let parts = words.chunk_by(|a, b| users(a) == users(b));
-    parts.map(|part| u64::from(part[0].offset)).collect()
+/// Whether there are words with different users.
+fn is_divided(words: &[SharedWord]) -> bool {
+    words.windows(2).any(|pair| users(&pair[0]) != users(&pair[1]))
 }
 
-/// Bytes that are missing from the least distance of two parts to a line. The first part may have begun in the line
-/// before.
-fn padding(starts: &[u64]) -> Option<u64> {
-    let whole = if starts.len() > 2 { &starts[1..] } else { starts };
-    let least = whole.windows(2).map(|pair| pair[1] - pair[0]).max()?;
-    Some(LINE - least % LINE)
+/// All threads that use a word, and those that write it.
+fn users(word: &SharedWord) -> (u64, u64) {
+    (word.readers | word.writers, word.writers)
 }
 
 /// The most used written word, and the most used word of other threads (or, of true sharing, the other use of that word).
-fn sides(words: &[SharedWord], kind: SharingKind, offset_of: impl Fn(&SharedWord) -> u64) -> Vec<Side> {
-    let side = |word: &SharedWord, write: bool| Side {
-        offset: offset_of(word),
-        field: word.field.clone(),
-        write,
-        ip: if write { word.write_ip } else { word.read_ip },
+fn sides(
+    words: &[SharedWord],
+    kind: SharingKind,
+    place_of: impl Fn(&SharedWord) -> (Option<String>, u64),
+) -> Vec<Side> {
+    let side = |word: &SharedWord, write: bool| {
+        let (object, offset) = place_of(word);
+        let ip = if write { word.write_ip } else { word.read_ip };
+        Side { object, offset, field: word.field.clone(), write, ip }
     };
     let Some(first) = words.iter().max_by_key(|word| word.writes) else { return Vec::new() };
     let mut out = vec![side(first, true)];
@@ -192,57 +301,17 @@ fn sides(words: &[SharedWord], kind: SharingKind, offset_of: impl Fn(&SharedWord
         out.extend((first.reads > 0).then(|| side(first, false)));
         return out;
     }
-    let others = words.iter().filter(|word| {
-        word.offset != first.offset
-            && (word.readers | word.writers, word.writers) != (first.readers | first.writers, first.writers)
-    });
+    // Of words that are used about as often the nearest: the next part of an array.
+    let uses = |word: &SharedWord| [word.reads.saturating_add(word.writes), word.writes].map(|n| n.checked_ilog2());
+    let hottest = |is_other: &dyn Fn(&SharedWord) -> bool| {
+        let others = words.iter().filter(|word| is_other(word));
+        others.max_by_key(|word| (uses(word), std::cmp::Reverse(word.offset.abs_diff(first.offset))))
+    };
+    let other = hottest(&|word| are_apart(first, word)).or_else(|| hottest(&|word| users(word) != users(first)));
     // A write rather than a read of the same word: it takes the line away, too.
-    out.extend(others.max_by_key(|word| word.reads + word.writes).map(|word| side(word, word.writes > 0)));
+    out.extend(other.map(|word| side(word, word.writes > 0)));
     out
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::profile::records::SharedLine;
-
-    fn word(offset: u8, readers: u64, writers: u64) -> SharedWord {
-        let count = |set: u64| if set == 0 { 0 } else { 1000 };
-        SharedWord { offset, readers, writers, reads: count(readers), writes: count(writers), ..SharedWord::default() }
-    }
-
-    fn line(words: Vec<SharedWord>, other_words: u64, same_word: u64) -> LineOfObject {
-        let line = SharedLine { object: 1, addr: 0x1040, other_words, same_word, words };
-        LineOfObject { object: "x".into(), base: Some(0x1000), size: 4096, line }
-    }
-
-    fn judged(words: Vec<SharedWord>, other_words: u64, same_word: u64) -> Option<(SharingKind, Option<u64>)> {
-        judge(&line(words, other_words, same_word), 10.0).map(|shared| (shared.kind, shared.padding))
-    }
-
-    #[test]
-    fn kinds_and_paddings_of_lines() {
-        let counters = || (0..8).map(|n| word(8 * n, 1 << n, 1 << n)).collect::<Vec<_>>();
-        assert_eq!(judged(counters(), 9000, 0), Some((SharingKind::False, Some(56))));
-        assert_eq!(judged(counters(), 50, 0), None, "rare");
-        // Structs of 24 bytes of which two words are used; one lies across the beginning of the line.
-        let structs =
-            vec![word(0, 1, 1), word(8, 2, 2), word(24, 2, 2), word(32, 4, 4), word(48, 4, 4), word(56, 8, 8)];
-        assert_eq!(judged(structs, 9000, 0), Some((SharingKind::False, Some(40))));
-        assert_eq!(judged(vec![word(0, 15, 15)], 0, 9000), Some((SharingKind::True, None)));
-        // A flag that one thread writes and all read, beside a counter of another thread.
-        let mixed = vec![word(0, 15, 1), word(8, 2, 2)];
-        assert_eq!(judged(mixed, 5000, 4000), Some((SharingKind::Mixed, Some(56))));
-        assert_eq!(judged(vec![word(0, 1, 1)], 9000, 0), None, "one thread");
-    }
-
-    #[test]
-    fn both_sides_are_named() {
-        let words =
-            vec![SharedWord { field: "a".into(), ..word(8, 0, 1) }, SharedWord { field: "b".into(), ..word(16, 2, 0) }];
-        let shared = judge(&line(words, 9000, 0), 10.0).unwrap();
-        let sides: Vec<_> = shared.sides.iter().map(|s| (s.offset, s.field.as_str(), s.write)).collect();
-        assert_eq!(sides, [(0x48, "a", true), (0x50, "b", false)]);
-        assert_eq!((shared.offset, shared.readers, shared.writers), (Some(0x48), 1, 1));
-    }
-}
+mod tests;

@@ -70,7 +70,9 @@ fn columns(view: &View, shown: &[Shared]) -> Vec<Column> {
 /// `write hits in work counters.c:12`.
 fn words(view: &View, side: &Side) -> String {
     let verb = if side.write { "write" } else { "read" };
-    let field = if side.field.is_empty() { String::new() } else { format!(" {}", side.field) };
+    let field =
+        [side.object.as_deref(), Some(side.field.as_str())].into_iter().flatten().filter(|name| !name.is_empty());
+    let field: String = field.map(|name| format!(" {name}")).collect();
     let place = side.ip.map_or("?".into(), |ip| middle(&view.summary.frame_name(ip), MAX_PLACE));
     format!("{verb}{field} in {place}")
 }
@@ -80,6 +82,7 @@ pub(super) fn json(view: &View) -> Value {
     let Some((score, remote)) = scores(view) else { return Value::Null };
     let side = |side: &Side| {
         json!({
+            "object": side.object,
             "offset": side.offset,
             "field": Some(&side.field).filter(|field| !field.is_empty()),
             "write": side.write,

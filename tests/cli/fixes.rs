@@ -5,12 +5,13 @@ use serde_json::Value;
 use crate::common::{Scratch, compile, numamma, root, run};
 
 /// Modes of findings.c, and the kinds of fixes for each. Threads that are bound need no place to change.
-const FINDINGS: [(&str, &[&str]); 7] = [
+const FINDINGS: [(&str, &[&str]); 8] = [
     ("first", &["parallel-first-touch", "bind-threads"]),
     ("own", &[]),
     ("read", &["interleave", "duplicate"]),
     ("uneven", &["balance"]),
     ("stages", &["thread-counts"]),
+    ("ending", &[]),
     ("counters", &["pad"]),
     ("apart", &[]),
 ];

@@ -220,6 +220,12 @@ fn functions_for_memory_and_strings_count_what_they_access() {
         is("assigned", &[(0, 5 * two)]);
         is("zeroed", &[(5 * two, 0)]);
         is("of_constant", &[(0, 5 * two)]);
+        for (object, call) in [("filled", "memset(filled"), ("copied", "memcpy(copied")] {
+            let text = std::fs::read_to_string(source("preloads/traced/strings.c")).unwrap();
+            let line = 1 + text.lines().position(|line| line.contains(call)).unwrap();
+            let report = tracing.numamma(&["report", &format!("--object={object}")]).success().stdout;
+            assert!(report.contains(&format!("strings.c:{line}")), "{call} at {line}, {compiler} {more:?}: {report}");
+        }
         assert_eq!(counts.total("by_library").1, 0, "{compiler} {more:?}: {counts:?}");
         assert!(counts.total("by_library").0 > 0, "{compiler} {more:?}: {counts:?}");
         run(&mut plain(&program)).success();
@@ -295,6 +301,14 @@ fn lines_that_two_threads_take_from_each_other() {
         let found = shared_lines(&tracing, &program);
         let named = found.first().map(|(object, kind, padding, _)| (object.as_str(), kind.as_str(), *padding));
         assert_eq!(named, truth, "mode {mode}: {found:?}");
+        let report = tracing.numamma(&["report", "--json"]).success().stdout;
+        let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+        assert_eq!(
+            report["threads"].as_array().unwrap().len(),
+            if mode == 5 { 7 } else { 3 },
+            "{:#}",
+            report["threads"]
+        );
         let is_exact = found.iter().all(|(.., lost)| (1980..=2000).contains(lost));
         assert!(found.len() <= 1 && (is_exact || mode == 1), "mode {mode}: {found:?}");
         let fixes = tracing.numamma(&["fixes"]).success().stdout;

@@ -91,17 +91,23 @@ with_caller!(__tsan_memcpy, copy);
 with_caller!(__tsan_memmove, copy);
 with_caller!(__tsan_memset, fill);
 
+/// An address in the call behind which is `ip`. The instruction at `ip` may be of another line, unlike that behind the
+/// call of a hook, which is the access.
+pub fn call_before(ip: u64) -> u64 {
+    ip - 1
+}
+
 /// memmove serves both: it is right for what does not overlap, too.
 extern "C" fn copy(to: *mut c_void, from: *const c_void, bytes: usize, ip: u64) -> *mut c_void {
-    count(from as u64, bytes as u64, false, ip);
+    count(from as u64, bytes as u64, false, call_before(ip));
     // The loads and the stores are told apart by their instruction.
-    count(to as u64, bytes as u64, true, ip);
+    count(to as u64, bytes as u64, true, call_before(ip));
     // SAFETY: by the contract of memcpy and memmove, which the program called.
     unsafe { libc::memmove(to, from, bytes) }
 }
 
 extern "C" fn fill(to: *mut c_void, byte: c_int, bytes: usize, ip: u64) -> *mut c_void {
-    count(to as u64, bytes as u64, true, ip);
+    count(to as u64, bytes as u64, true, call_before(ip));
     // SAFETY: by the contract of memset, which the program called.
     unsafe { libc::memset(to, byte, bytes) }
 }

@@ -23,11 +23,11 @@ struct Caller(u64);
 
 impl Caller {
     fn reads<T>(self, at: *const T, bytes: usize) {
-        ranges::count(at as u64, bytes as u64, false, self.0);
+        ranges::count(at as u64, bytes as u64, false, ranges::call_before(self.0));
     }
 
     fn writes<T>(self, at: *mut T, bytes: usize) {
-        ranges::count(at as u64, bytes as u64, true, self.0);
+        ranges::count(at as u64, bytes as u64, true, ranges::call_before(self.0));
     }
 
     fn copies<T>(self, to: *mut T, from: *const T, bytes: usize) {

@@ -1,7 +1,7 @@
 //! Work that is divided unevenly: over the threads of a kind, and over the kinds.
 
 use super::fix::{Fix, FixKind};
-use crate::detect::{KindLoad, Rank, Roles, is_uneven, loads};
+use crate::detect::{KindLoad, Rank, Roles, counts_work, is_uneven, loads};
 use crate::profile::records::ThreadId;
 use crate::profile::summary::{Summary, ratio};
 
@@ -62,6 +62,9 @@ fn teams(summary: &Summary, roles: &Roles) -> Vec<Team> {
 
 /// Uneven threads of a team, and kinds whose numbers of threads do not fit their work.
 pub(super) fn fixes(summary: &Summary, roles: &Roles) -> Vec<Fix> {
+    if !counts_work(summary) {
+        return Vec::new();
+    }
     let teams = teams(summary, roles);
     let mut out: Vec<Fix> = teams.iter().filter_map(uneven).collect();
     out.extend(counts(&loads(summary, roles)));
@@ -154,5 +157,8 @@ mod tests {
         let found = fixes(&uneven, &crate::detect::roles(&uneven));
         let why = &found.first().expect("a finding").why;
         assert!(why.contains("worker 1 (10 threads in turn, the first is thread 2) makes 1.7 times"), "{why}");
+        let mut faults = uneven;
+        faults.header.sampling.sampler = crate::profile::record::FAULT.into();
+        assert_eq!(fixes(&faults, &crate::detect::roles(&faults)), [], "first uses of pages are no work");
     }
 }

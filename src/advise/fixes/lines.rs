@@ -30,17 +30,21 @@ fn fix(summary: &Summary, worst: &Shared, same: &[&Shared]) -> Fix {
     let kind = if worst.kind == SharingKind::True { FixKind::PerThread } else { FixKind::Pad };
     let all: u64 = same.iter().map(|s| s.invalidations).sum();
     let lines = if same.len() == 1 { "a cache line".to_owned() } else { format!("{} cache lines", same.len()) };
+    let others = others(worst);
+    let (it, the_object) = if others.is_empty() { ("it", "the object") } else { ("them", "the objects") };
     let why = format!(
-        "{} sharing: threads lose {lines} of it to writes of others {all} times, the worst {:.1} times per ms and thread \
+        "{} sharing: threads lose {lines} of {it} to writes of others {all} times, the worst {:.1} times per ms and thread \
          ({} writers, {} readers)",
         worst.kind.name(),
         worst.score,
         worst.writers,
         worst.readers,
     );
-    let entry = summary.entries.iter().find(|e| e.name == *object);
-    let share = entry.map_or(0.0, |entry| ratio(entry.total.cost_ns, summary.total().cost_ns));
-    let accesses = entry.map_or(0, |entry| entry.total.accesses());
+    let named = |name: &str| summary.entries.iter().find(|e| e.name == name);
+    let entry = named(object);
+    let entries = || entry.into_iter().chain(others.iter().filter_map(|other| named(other)));
+    let share = entries().map(|entry| ratio(entry.total.cost_ns, summary.total().cost_ns)).sum();
+    let accesses = entries().map(|entry| entry.total.accesses()).sum();
     Fix {
         kind,
         object: Some(object.clone()),
@@ -50,7 +54,7 @@ fn fix(summary: &Summary, worst: &Shared, same: &[&Shared]) -> Fix {
         saves: None,
         gain: Gain::unpriced(format!(
             "not known: the model has no price for lines that threads take from each other. A line is lost {:.1} times in 100 \
-             of the {accesses} accesses to the object",
+             of the {accesses} accesses to {the_object}",
             100.0 * ratio(all, accesses)
         )),
         by_policy: false,
@@ -59,20 +63,45 @@ fn fix(summary: &Summary, worst: &Shared, same: &[&Shared]) -> Fix {
     }
 }
 
+/// Other objects that have words of the line.
+fn others(shared: &Shared) -> Vec<&str> {
+    let mut names: Vec<&str> = shared.sides.iter().filter_map(|side| side.object.as_deref()).collect();
+    names.dedup();
+    names
+}
+
 fn what(shared: &Shared, object: &str) -> String {
+    let others = others(shared);
+    if !others.is_empty() && shared.kind != SharingKind::True {
+        let rest = if shared.kind == SharingKind::Mixed { "; what threads share of each remains" } else { "" };
+        return format!(
+            "give {object} and {} lines of their own, alignas(64) on each: they lie in one line by chance{rest}",
+            others.join(" and ")
+        );
+    }
+    let fields: Vec<&str> = shared.sides.iter().map(|side| side.field.as_str()).collect();
+    let is_same = fields.windows(2).all(|pair| pair[0] == pair[1]) && shared.kind != SharingKind::True;
+    let of_line = if shared.offset.is_none() { " of a line" } else { "" };
     let at = |side: &Side| match side.field.as_str() {
-        "" => format!("the word at byte {}", side.offset),
+        "" => format!("the word at byte {}{of_line}", side.offset),
+        field if is_same => format!("`{field}` at byte {}{of_line}", side.offset),
         field => format!("`{field}`"),
     };
     let places: Vec<String> = shared.sides.iter().map(at).collect();
     match (shared.kind, shared.padding) {
+        (SharingKind::True, _) if shared.writers == 1 => format!(
+            "write {} of {object} less often: one thread writes it, others read it, and padding does not help",
+            places.first().map_or("the word", |place| place),
+        ),
         (SharingKind::True, _) => format!(
             "let each thread add up in a variable of its own and join them at the end, or write {} of {object} less often: \
              all threads use this word, and padding does not help",
             places.first().map_or("it", |place| place),
         ),
         (kind, padding) => {
-            let bytes = padding.map_or(String::new(), |bytes| format!(", {bytes} bytes of padding behind each part"));
+            let bytes = padding.map_or(String::new(), |bytes| {
+                format!(", or {bytes} bytes of padding between them with the first one at a multiple of 64 bytes")
+            });
             let rest = if kind == SharingKind::Mixed { "; what they share beyond that remains" } else { "" };
             format!(
                 "give the parts of {object} that different threads use lines of their own: alignas(64) on each part{bytes} \
@@ -86,4 +115,53 @@ fn what(shared: &Shared, object: &str) -> String {
 fn side_place(summary: &Summary, side: &Side) -> Option<Place> {
     let location = summary.symbols.get(&side.ip?)?.first()?;
     Some(place(if side.write { "write" } else { "read" }, location))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(fields: [&str; 2], other: Option<&str>) -> Shared {
+        let side = |field: &str, offset, object: Option<&str>| Side {
+            object: object.map(str::to_owned),
+            offset,
+            field: field.into(),
+            write: true,
+            ip: None,
+        };
+        Shared {
+            object: "x".into(),
+            offset: Some(0),
+            kind: SharingKind::False,
+            invalidations: 1000,
+            same_word: 0,
+            score: 2.0,
+            readers: 2,
+            writers: 2,
+            sides: vec![side(fields[0], 16, None), side(fields[1], 0, other)],
+            padding: other.is_none().then_some(48),
+        }
+    }
+
+    #[test]
+    fn the_words_say_which_parts_and_how() {
+        let of_two = what(&shared(["hot", "lock"], None), "x");
+        assert!(
+            of_two.contains("or 48 bytes of padding between them with the first one at a multiple of 64"),
+            "{of_two}"
+        );
+        assert!(of_two.ends_with("(`hot` and `lock`)"), "{of_two}");
+        let same = what(&shared(["n", "n"], None), "x");
+        assert!(same.ends_with("(`n` at byte 16 and `n` at byte 0)"), "{same}");
+        let unnamed = what(&Shared { offset: None, padding: None, ..shared(["", ""], None) }, "x");
+        assert!(
+            unnamed
+                .ends_with("alignas(64) on each part (the word at byte 16 of a line and the word at byte 0 of a line)"),
+            "{unnamed}"
+        );
+        let objects = what(&shared(["", ""], Some("y")), "x");
+        assert_eq!(objects, "give x and y lines of their own, alignas(64) on each: they lie in one line by chance");
+        let flag = Shared { kind: SharingKind::True, writers: 1, ..shared(["stop", "stop"], None) };
+        assert!(what(&flag, "x").starts_with("write `stop` of x less often: one thread writes it"));
+    }
 }

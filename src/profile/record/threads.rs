@@ -36,6 +36,15 @@ impl Threads {
         }
     }
 
+    /// The thread `tid` of `pid` that lives, or else the last one that did; one that was never seen is taken as new.
+    pub fn last(&mut self, pid: u32, tid: u32, now_ns: u64) -> ThreadId {
+        match self.living.contains_key(&(pid, tid)) {
+            true => None,
+            false => self.all.iter().rfind(|thread| (thread.pid, thread.tid) == (pid, tid)).map(|thread| thread.id),
+        }
+        .unwrap_or_else(|| self.get(pid, tid, now_ns))
+    }
+
     /// Whether a thread is, or was, of a process.
     pub fn is_of(&self, thread: ThreadId, pid: u32) -> bool {
         self.all.get(thread as usize).is_some_and(|t| t.pid == pid)
@@ -209,5 +218,23 @@ impl Threads {
             self.dirty[id as usize] = false;
         }
         ids.iter().map(|&id| self.all[id as usize].clone()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_after_the_end_is_of_the_thread_that_ended() {
+        let mut threads = Threads::default();
+        let main = threads.start(7, 7, 0, "main".into(), None);
+        assert_eq!(threads.last(7, 7, 5), main);
+        threads.end(7, 7, 10);
+        assert_eq!(threads.last(7, 7, 11), main);
+        assert_eq!((threads.all.len(), threads.missed), (1, 0));
+        assert_eq!((threads.last(8, 8, 12), threads.missed), (1, 1), "never seen");
+        let next = threads.start(7, 7, 20, "next".into(), None);
+        assert_eq!(threads.last(7, 7, 21), next, "a new one of the same number");
     }
 }

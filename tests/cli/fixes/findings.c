@@ -3,7 +3,9 @@
  *   own       each thread writes its quarter itself
  *   read      main writes a table that four threads then only read, all of it
  *   uneven    four threads with arrays of their own, the last has five times the work
- *   stages    three threads named light with a sixth of the work of the one named heavy each
+ *   stages    three threads named light with a sixth of the work of the one named heavy each, which they wait for after
+ *             each sweep
+ *   ending    the same without waiting: the light ones end first
  *   counters  four threads count in the same 64 bytes
  *   apart     the same with 16 KiB for each thread */
 #define _GNU_SOURCE
@@ -48,13 +50,17 @@ static void *work(void *argument) {
         for (int s = 0; s < SWEEPS * 3; s++) sums[me] += sweep(grid + me * part, part);
     if (!strcmp(mode, "read"))
         for (int s = 0; s < 12; s++) sums[me] += look_up(grid, me + 1);
-    if (!strcmp(mode, "uneven") || !strcmp(mode, "stages")) {
-        int heavy = me == THREADS - 1, of = !strcmp(mode, "uneven") ? 5 : 6;
-        if (!strcmp(mode, "stages")) pthread_setname_np(pthread_self(), heavy ? "heavy" : "light");
+    int stages = !strcmp(mode, "stages") || !strcmp(mode, "ending");
+    if (!strcmp(mode, "uneven") || stages) {
+        int heavy = me == THREADS - 1, of = heavy ? stages ? 6 : 5 : 1;
+        if (stages) pthread_setname_np(pthread_self(), heavy ? "heavy" : "light");
         unsigned char *own = malloc(part);
         if (!own) exit(3);
         fill(own, part);
-        for (int s = 0; s < SWEEPS * (heavy ? of : 1); s++) sums[me] += sweep(own, part);
+        for (int s = 0; s < SWEEPS * of; s++) {
+            sums[me] += sweep(own, part);
+            if (!strcmp(mode, "stages") && s % of == of - 1) pthread_barrier_wait(&begin);
+        }
         free(own);
     }
     if (!strcmp(mode, "counters"))
@@ -73,7 +79,7 @@ int main(int argc, char **argv) {
     if (!grid) return 3;
     if (!strcmp(mode, "first") || !strcmp(mode, "read")) fill(grid, BYTES);
     pthread_t threads[THREADS];
-    int stages = !strcmp(mode, "stages");
+    int stages = !strcmp(mode, "stages") || !strcmp(mode, "ending");
     pthread_barrier_init(&begin, 0, THREADS);
     for (size_t i = 0; i < THREADS; i++)
         pthread_create(&threads[i], 0, stages ? i == THREADS - 1 ? heavy : light : work, (void *)i);

@@ -79,7 +79,8 @@ impl Events {
                 continue;
             }
             let (pid, addr) = (line.pid, shared_lines::most_used(line));
-            let thread = self.threads.get(pid, pid, time);
+            // The last counts are read when all threads have ended.
+            let thread = self.threads.last(pid, pid, time);
             let object = self.space.attribute(time, pid, thread, 0, addr);
             let place = shared_lines::line_of(self.space.address_in(object, pid, addr));
             let space = &mut self.space;
