@@ -314,8 +314,8 @@ fn what_objects_left_does_not_stand_beside_others() {
 /// give it back is charged, and ends.
 #[test]
 fn arrays_of_sizes_in_turn_take_little_time() {
-    /// Part of the time that may be charged until placing pauses, with what a first look at it takes, ms.
-    const MORE_MS: f64 = 250.0;
+    /// CPU time that may pass until placing pauses, ms: 80 on a fast machine; without a pause it takes 1,700 and more.
+    const MORE_MS: f64 = 400.0;
     let in_turn = Program::new("in_turn");
     for place in ["interleave", "bind-block", "block-cyclic\", block = \"64KiB"] {
         let rules = in_turn.policy("rules.toml", &["larger".to_owned()], &format!("policy = \"{place}\""));
