@@ -53,8 +53,8 @@ enum Refusal {
 }
 
 /// Makes `old` larger, under `rule`: to `room` bytes, or else to `size`. Returns its address; on `None` it is as it
-/// was. Objects of less than [`LEAST`] are left to the caller to copy, and so are those that become as large as a huge
-/// page, at the multiple of which they are to begin, and those that another rule claims which places them differently.
+/// was. The caller copies objects of less than [`LEAST`], those that reach the size of a huge page, because they begin at
+/// a multiple of it from then on, and those that another rule claims which places them differently.
 pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule: usize) -> Option<usize> {
     let becomes_huge = old.bytes() < HUGE && size >= HUGE;
     if (old.rule != NO_RULE && (old.bytes() < LEAST || becomes_huge)) || size > MAX_SIZE || sandbox::entered() {

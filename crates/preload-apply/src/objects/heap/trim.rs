@@ -31,7 +31,7 @@ const ALWAYS: usize = 2 << 20;
 /// Part (1/20) of the time that glibc may search its heaps, as of what placing may be charged.
 const TIME_PART: u64 = 20;
 
-/// More bytes than can be left to glibc.
+/// Stands for a number of bytes that nobody counted: more than a process can have.
 const ALL: usize = usize::MAX / 2;
 
 static HEAP: Heap = Heap::new();
