@@ -73,10 +73,12 @@ fn check(name: &str, threads: &[u32], args: impl Fn(u32) -> Vec<String>, truths:
 }
 
 /// The class of an object. Where others use the CPUs as well, one thread of a program without barriers may finish much
-/// later than the rest. That is a phase of this thread alone, and the whole run is what the source says.
+/// later than the rest. That is a phase of this thread alone, until memory is released, and the whole run is what the
+/// source says.
 fn kind(pattern: &Value) -> &Value {
-    let last = pattern["phases"].as_array().and_then(|phases| phases.last());
-    let finishes_alone = last.is_some_and(|phase| phase["kind"] == "private" && phase["initialisation"] == false);
+    let mut phases = pattern["phases"].as_array().into_iter().flatten();
+    let last = phases.rfind(|phase| phase["initialisation"] == false);
+    let finishes_alone = last.is_some_and(|phase| phase["kind"] == "private");
     if finishes_alone { &pattern["overall"] } else { &pattern["kind"] }
 }
 

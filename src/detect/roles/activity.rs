@@ -4,7 +4,7 @@ use crate::profile::record::TRACE;
 use crate::profile::records::{ObjectKind, ThreadId};
 use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
 
-use crate::detect::limits::ACCESSES_PER_SAMPLE;
+use crate::detect::limits::{ACCESSES_PER_SAMPLE, HOT_SHARE};
 
 /// Threads at a time below which a time slot is serial: halfway between one and two.
 pub(crate) const SERIAL: f64 = 1.5;
@@ -22,10 +22,10 @@ pub(super) struct Activity {
 
 impl Activity {
     pub fn of(summary: &Summary) -> Activity {
-        let mut by_thread = counted(summary, |e| is_large(summary, e));
-        if by_thread.iter().flatten().all(|w| *w == 0.0) {
-            by_thread = counted(summary, |_| true);
-        }
+        let (large, all) = (counted(summary, |e| is_large(summary, e)), counted(summary, |_| true));
+        let sum = |rows: &[[f32; SLOTS]]| rows.iter().flatten().map(|w| f64::from(*w)).sum::<f64>();
+        // Where small objects are the data, the few samples of large ones are of the allocator's own.
+        let by_thread = if sum(&large) < HOT_SHARE * sum(&all) || sum(&large) <= 0.0 { all } else { large };
         // The counts of a traced thread all come when it ends: when it worked they do not tell.
         if summary.header.sampling.sampler == TRACE {
             return Activity { by_thread, compute: [true; SLOTS], slot_ns: None };

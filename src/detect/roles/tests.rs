@@ -133,6 +133,23 @@ fn a_helper_that_formats_text_while_main_initialises_is_no_worker() {
     assert_eq!(ranks(&run.roles(), &run), expected);
 }
 
+/// A tree of small nodes that two threads walk, and the heap outside of any allocation, of which main and one of the two have a few samples.
+#[test]
+fn where_small_objects_are_the_data_samples_of_the_rest_say_nothing() {
+    let mut run = Run::new();
+    run.works(0, 0..10, 100);
+    for t in run.team(2, WORKER, (95, 640)) {
+        run.works(t, 10..64, 100);
+    }
+    let mut summary = run.summary();
+    summary.entries[0].kind = ObjectKind::SmallHeap;
+    let counters = Counters { reads: 6, ..Counters::default() };
+    let cell = |thread, slot| Cell { instance: 0, page: thread, thread, slot, counters };
+    let cells = vec![cell(0, 20), cell(0, 40), cell(1, 20), cell(1, 40)];
+    summary.entries.push(Entry { kind: ObjectKind::Mapping, size: 1 << 20, cells, ..Entry::default() });
+    assert_eq!(ranks(&roles(&summary), &run), [None, Some((0, 2)), Some((1, 2))]);
+}
+
 #[test]
 fn a_helper_with_a_few_samples_of_the_arrays_is_no_worker() {
     let mut run = Run::new();
