@@ -2,7 +2,7 @@
 //! malloc/realloc.rs.
 //!
 //! An unmatched call costs one cache lookup and a jump to the real function. A placed object of a page or more starts
-//! on a page boundary, so a pointer with low bits set is never looked up in the table. An allocation that cannot be
+//! on a page boundary or a multiple of two cache lines behind one, so a pointer with other low bits is never looked up in the table. An allocation that cannot be
 //! placed is forwarded. `errno` changes only where C says so.
 
 pub mod bounds;
@@ -343,7 +343,7 @@ pub fn placed_size(ptr: Ptr) -> Option<usize> {
     if let Some(small) = small_objects::find(ptr as usize) {
         return Some(small.usable());
     }
-    heap_table::possible(ptr as usize).then(|| heap_table::find(ptr as usize)).flatten().map(|object| object.bytes())
+    heap_table::possible(ptr as usize).then(|| heap_table::find(ptr as usize)).flatten().map(|object| object.usable())
 }
 
 /// The exported names, in a module of their own because the stubs have the names of the C functions.

@@ -212,7 +212,7 @@ fn plan_global(state: &'static State, module: &Loaded, found: Found) -> Option<U
     }
     let (placing, backing, waiting) = (rule.current_index(), Backing::PRIVATE, false);
     let (node, block, size) = (thread_nodes::EXPECTED, 0, found.size as usize);
-    let object = Object { rule: found.rule, placing, waiting, node, block, base, size, pages, backing };
+    let object = Object { rule: found.rule, placing, waiting, node, block, base, colour: 0, size, pages, backing };
     Some(Unplaced { object, plan: object.plan(state)?, parts })
 }
 

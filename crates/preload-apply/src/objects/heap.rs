@@ -1,5 +1,6 @@
-//! Heap objects of a page and more: each has a mapping of its own, which starts on a page.
+//! Heap objects of a page and more: each has a mapping of its own, at whose start it begins, or at its colour behind ([`colour`]).
 
+pub mod colour;
 pub mod contents;
 pub mod cut;
 pub mod growth;
@@ -166,10 +167,17 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
     }
     let (placing, pages, backing) = (rule.current_index(), heap_table::pages_of(size), Backing::PRIVATE);
     let node = thread_nodes::instance_node(state, rule, placing);
-    let mut object = Object { rule: index, placing, waiting: false, node, block: 0, base: 0, size, pages, backing };
+    let (base, colour) = (0, 0);
+    let mut object =
+        Object { rule: index, placing, waiting: false, node, block: 0, base, colour, size, pages, backing };
+    let coloured = Some(size).filter(|_| colour::is_possible(size, align) && released::serves_by_pages(rule));
+    if coloured.is_some() {
+        object.pages = colour::pages_with_room(size);
+        object.size = object.bytes();
+    }
     rule.churn.asked(object.bytes());
     let align = align.max(if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE });
-    if let Some(address) = take_kept(state, &object, align, zero) {
+    if let Some(address) = take_kept(state, &object, align, zero, coloured) {
         return Some(address);
     }
     if rule.churn.is_over(object.bytes()) {
@@ -183,30 +191,54 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
     released::none_fits(state, &object);
     heap_account::mapped_elsewhere(object.bytes());
     coming_again::release_unused();
-    map_new(state, &mut object, align, grows).or_else(|| {
+    map_new(state, &mut object, align, grows, coloured).or_else(|| {
         // What the kernel refused may be there once the freed memory that this library keeps is given back.
-        released::release_all().then(|| map_new(state, &mut object, align, grows)).flatten()
+        released::release_all().then(|| map_new(state, &mut object, align, grows, coloured)).flatten()
     })
 }
 
-/// Kept memory for `object`. Not inlined: the block that is taken would be in the stack frame of new mappings, too.
+/// Kept memory for `object`, in which one of `coloured` bytes is coloured. Not inlined: the block that is taken would be in the
+/// stack frame of new mappings, too.
 #[inline(never)]
-fn take_kept(state: &'static State, object: &Object, align: usize, zero: bool) -> Option<usize> {
+fn take_kept(
+    state: &'static State,
+    object: &Object,
+    align: usize,
+    zero: bool,
+    coloured: Option<usize>,
+) -> Option<usize> {
     let block = released::take(state, object, align)?;
     if zero {
         released::clear(state, &block, object.size);
     }
-    if !heap_table::insert(&block) {
+    let address = enter(&block, coloured);
+    if address.is_none() {
         released::unmap(state, &block);
         return None;
     }
     in_use::began(block.bytes(), false);
     mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
-    Some(block.base)
+    address
 }
 
+/// Enters `object`, or one of `coloured` bytes that is coloured in its pages. Returns its address.
+fn enter(object: &Object, coloured: Option<usize>) -> Option<usize> {
+    let entered = match coloured {
+        Some(size) => Object { size, colour: colour::of_page(object.base), ..*object },
+        None => *object,
+    };
+    heap_table::insert(&entered).then(|| entered.address())
+}
+
+/// As [`take_kept`], in a new mapping.
 #[inline(never)]
-fn map_new(state: &'static State, object: &mut Object, align: usize, grows: bool) -> Option<usize> {
+fn map_new(
+    state: &'static State,
+    object: &mut Object,
+    align: usize,
+    grows: bool,
+    coloured: Option<usize>,
+) -> Option<usize> {
     let plan = object.fit(state)?;
     let taken = object.mappings(state, object.whole());
     let Some(address) = mappings::map_aligned(object.bytes(), align) else {
@@ -220,7 +252,10 @@ fn map_new(state: &'static State, object: &mut Object, align: usize, grows: bool
     if grows {
         growth::prepare(state, object, &plan);
     }
-    if object.place(state, &plan, false).is_ok() && heap_table::reserve(address) && heap_table::insert(object) {
+    if object.place(state, &plan, false).is_ok()
+        && heap_table::reserve(address)
+        && let Some(address) = enter(object, coloured)
+    {
         mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
         released::mapped(state, object);
         let is_rent = in_use::began(object.bytes(), true);

@@ -1,14 +1,14 @@
 //! Finds placed heap objects by their address, without a lock.
 //!
-//! Placed objects start on a page boundary, so the table is a radix tree over page numbers: two levels of nodes that
+//! No two placed objects start in one page, so the table is a radix tree over page numbers: two levels of nodes that
 //! are mapped when first needed and never unmapped, and slots of two words. A slot is filled before its address is
 //! returned to the program and emptied by the thread that frees the object; the swap makes one of two frees of an
 //! address fail. Nothing is allocated per object.
 //!
 //! ```text
-//! address bits   47..36        35..24        23..12       11..0
-//!                ROOT index    middle index  leaf slot    0
-//! slot           size: grown 1 | cut 1 | changed 1 | bytes asked for 61 (low)
+//! address bits   47..36        35..24        23..12       11..7  6..0
+//!                ROOT index    middle index  leaf slot    colour   0
+//! slot           size: grown 1 | cut 1 | changed 1 | colour 5 | bytes asked for 56 (low)
 //!                meta: used 1 | moving 1 | waiting 1 | placing 7 | node 10 | rule 16 | block pages 28 (low)
 //! ```
 //!
@@ -19,9 +19,10 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
-use numamma_kernel::sys;
+use numamma_kernel::sys::{self, PAGE};
 
 use super::backing::Backing;
+use super::heap::colour;
 use super::object::Object;
 
 const BITS: u32 = 12;
@@ -39,8 +40,12 @@ pub const CUT: u64 = 1 << 62;
 const HISTORY: u64 = GROWN | CUT;
 /// In the word for the size: [`Backing::changed`].
 const CHANGED: u64 = 1 << 61;
+/// In the word for the size: [`Object::colour`] in units of [`colour::STEP`].
+const COLOUR_SHIFT: u32 = 56;
+const COLOUR: u64 = ((PAGE / colour::STEP - 1) as u64) << COLOUR_SHIFT;
 /// What is in the word besides the size.
-const NOTES: u64 = HISTORY | CHANGED;
+const NOTES: u64 = HISTORY | CHANGED | COLOUR;
+const _: () = assert!(COLOUR & (HISTORY | CHANGED) == 0);
 /// Blocks of a TiB and more are not stored; no block is enlarged that far.
 pub const BLOCK_BITS: u32 = 28;
 const RULE_BITS: u32 = 16;
@@ -95,10 +100,16 @@ pub fn rule_of(word: u64) -> u64 {
 fn in_slot(address: usize, slot: &Slot, meta: u64) -> Object {
     let size = slot.size.load(Ordering::Relaxed);
     let backing = Backing { changed: size & CHANGED != 0, ..Backing::PRIVATE };
-    Object { backing, ..object_of(address, (size & !NOTES) as usize, meta) }
+    let (colour, size) = (colour_of(size), (size & !NOTES) as usize);
+    Object { backing, colour, pages: colour::pages_of(size, colour), ..object_of(address & !(PAGE - 1), size, meta) }
 }
 
-/// The object of `size` bytes at `address` whose word is `meta`.
+/// The colour in a word for the size, bytes.
+fn colour_of(word: u64) -> u16 {
+    ((word & COLOUR) >> COLOUR_SHIFT) as u16 * colour::STEP as u16
+}
+
+/// The object of `size` bytes at `address`, the first of a page, whose word is `meta`.
 pub fn object_of(address: usize, size: usize, meta: u64) -> Object {
     let field = |shift: u32, bits: u32| (meta >> shift) & ((1 << bits) - 1);
     Object {
@@ -109,6 +120,7 @@ pub fn object_of(address: usize, size: usize, meta: u64) -> Object {
         block: field(0, BLOCK_BITS),
         base: address,
         size,
+        colour: 0,
         pages: pages_of(size),
         backing: Backing::PRIVATE,
     }
@@ -123,11 +135,14 @@ static ROOT: [AtomicPtr<Middle>; WIDTH] = [const { AtomicPtr::new(core::ptr::nul
 /// Bytes of the largest object that was ever entered.
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
-/// Whether `address` can be that of a placed object: page-aligned, not null, in the user half.
+/// Whether `address` can be that of a placed object: a multiple of what they may be coloured by, not null, in the user
+/// half.
 #[inline(always)]
 pub fn possible(address: usize) -> bool {
-    address & (sys::PAGE - 1) == 0 && address != 0 && address < 1 << (4 * BITS)
+    address & (colour::STEP - 1) == 0 && address != 0 && address < 1 << (4 * BITS)
 }
+
+/// The slot of the page that has `address`.
 
 fn existing(address: usize) -> Option<&'static Slot> {
     leaf_and_slot(address).map(|(_, slot)| slot)
@@ -189,25 +204,32 @@ pub fn insert(object: &Object) -> bool {
         LARGEST.fetch_max(object.bytes(), Ordering::Relaxed);
     }
     let changed = if object.backing.changed { CHANGED } else { 0 };
-    slot.size.store(object.size as u64 | changed, Ordering::Relaxed);
+    let colour = u64::from(object.colour / colour::STEP as u16) << COLOUR_SHIFT;
+    slot.size.store(object.size as u64 | colour | changed, Ordering::Relaxed);
     // Release pairs with the Acquire of `find` and `take`: a thread that sees the slot used sees its size.
     slot.meta.store(word_of(object), Ordering::Release);
     true
 }
 
-/// The placed object that starts at `address`.
+/// Whether the object in a slot is the one whose first byte is at `address`.
+fn starts_at(address: usize, slot: &Slot) -> bool {
+    usize::from(colour_of(slot.size.load(Ordering::Relaxed))) == address & (PAGE - 1)
+}
+
+/// The placed object whose first byte is at `address`.
 #[inline]
 pub fn find(address: usize) -> Option<Object> {
     let slot = existing(address)?;
     let meta = slot.meta.load(Ordering::Acquire);
-    (meta & USED != 0).then(|| in_slot(address, slot, meta))
+    (meta & USED != 0 && starts_at(address, slot)).then(|| in_slot(address, slot, meta))
 }
 
-/// Removes and returns the placed object that starts at `address`, and whether the mover is working on it. Only one of
+/// Removes and returns the placed object whose first byte is at `address`, and whether the mover is working on it. Only one of
 /// two concurrent callers gets the object.
 pub fn take(address: usize) -> Option<(Object, bool)> {
     let slot = existing(address)?;
-    if slot.meta.load(Ordering::Relaxed) & USED == 0 {
+    // Acquire: the size belongs to the word.
+    if slot.meta.load(Ordering::Acquire) & USED == 0 || !starts_at(address, slot) {
         return None;
     }
     let meta = slot.meta.swap(0, Ordering::AcqRel);
@@ -219,7 +241,7 @@ pub fn take(address: usize) -> Option<(Object, bool)> {
 pub fn take_unless_moving(address: usize, may_move: bool) -> Option<Object> {
     let slot = existing(address)?;
     let meta = slot.meta.load(Ordering::Acquire);
-    if meta & USED == 0 || (may_move && meta & MOVING != 0) {
+    if meta & USED == 0 || !starts_at(address, slot) || (may_move && meta & MOVING != 0) {
         return None;
     }
     slot.meta.compare_exchange(meta, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
@@ -289,7 +311,7 @@ pub fn mark_changed(start: usize, end: usize, reach: usize) {
         return;
     }
     if let Some((before, slot)) = last_before(start, start.saturating_sub(reach))
-        && (slot.size.load(Ordering::Relaxed) & !NOTES) as usize > start - before
+        && ends_after(slot, start - before)
     {
         slot.size.fetch_or(CHANGED, Ordering::Relaxed);
     }
@@ -306,6 +328,12 @@ pub fn mark_changed(start: usize, end: usize, reach: usize) {
         }
         at = next;
     }
+}
+
+/// Whether the object in a slot has a byte `distance` bytes or more behind the start of its first page.
+fn ends_after(slot: &Slot, distance: usize) -> bool {
+    let word = slot.size.load(Ordering::Relaxed);
+    (word & !NOTES) as usize + usize::from(colour_of(word)) > distance
 }
 
 impl Leaf {
@@ -381,6 +409,7 @@ mod tests {
             node: 1023,
             block: (1 << 28) - 1,
             base: 0x7f12_3456_7000,
+            colour: 0,
             size: 12_345,
             pages: 4,
             backing: Backing::PRIVATE,
@@ -410,7 +439,8 @@ mod tests {
     fn freeing_an_object_during_a_step_leaves_unmapping_to_the_mover() {
         let address = 0x7f12_0000_1000;
         let (base, backing, waiting) = (address, Backing::PRIVATE, false);
-        let placed = Object { rule: 3, placing: 0, waiting, node: 1, block: 7, base, size: 5000, pages: 2, backing };
+        let placed =
+            Object { rule: 3, placing: 0, waiting, node: 1, block: 7, base, colour: 0, size: 5000, pages: 2, backing };
         assert!(reserve(address) && begin_step(address).is_none() && insert(&placed));
         let step = begin_step(address).unwrap();
         assert_eq!(step, placed);

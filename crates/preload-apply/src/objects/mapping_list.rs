@@ -199,6 +199,7 @@ fn read(entry: &Entry) -> Option<(u64, Piece)> {
         node: (node_and_block >> BLOCK_BITS) as u32,
         block: node_and_block as u64 & ((1 << BLOCK_BITS) - 1),
         base,
+        colour: 0,
         size,
         pages: (size / PAGE) as u64,
         backing: Backing::unpack(load(backing)),
@@ -341,7 +342,7 @@ mod tests {
         let object = 0x1000_0000;
         let (size, pages, backing) = (10 * PAGE, 10, Backing::PRIVATE);
         let (base, node, block, placing, waiting) = (object, 1, 2, 2, true);
-        let placed = Object { rule: 3, placing, waiting, node, block, base, size, pages, backing };
+        let placed = Object { rule: 3, placing, waiting, node, block, base, colour: 0, size, pages, backing };
         let m = Piece { object: placed, part: placed.whole() };
         assert!(is_empty() && insert(&m) && !is_empty());
         let mut gone = Vec::new();

@@ -34,7 +34,7 @@ pub fn place_mapping(index: usize, start: usize, len: usize, backing: Result<Bac
         let placing = rule.current_index();
         let node = thread_nodes::instance_node(state, rule, placing);
         let (pages, base, block, waiting) = ((size / PAGE) as u64, start, 0, false);
-        let object = Object { rule: index, placing, waiting, node, block, base, size, pages, backing };
+        let object = Object { rule: index, placing, waiting, node, block, base, colour: 0, size, pages, backing };
         if place_whole(state, object) { Ok(()) } else { Err(None) }
     });
     if let Err(why) = placed {

@@ -33,6 +33,8 @@ pub struct Object {
     pub block: u64,
     /// Address of the first whole page.
     pub base: usize,
+    /// Bytes from there to the first byte of the object, see [`colour`](super::heap::colour); 0 of all but arrays on the heap.
+    pub colour: u16,
     /// Bytes of the object.
     pub size: usize,
     /// Whole pages from `base` on.
@@ -50,6 +52,21 @@ impl Object {
     /// Bytes of its pages.
     pub fn bytes(&self) -> usize {
         self.pages as usize * PAGE
+    }
+
+    /// Address of its first byte.
+    pub fn address(&self) -> usize {
+        self.base + usize::from(self.colour)
+    }
+
+    /// Bytes from its first one to the end of its pages.
+    pub fn usable(&self) -> usize {
+        self.bytes() - usize::from(self.colour)
+    }
+
+    /// Its pages as an object that begins with them.
+    pub fn as_pages(&self) -> Object {
+        if self.colour == 0 { *self } else { Object { colour: 0, size: self.bytes(), ..*self } }
     }
 
     /// The parts of it that rules place, each as an object of its own under its rule; none for an object that one rule

@@ -117,6 +117,11 @@ pub fn none_fits(state: &'static State, object: &Object) {
     }
 }
 
+/// Whether kept memory of a rule is pages that serve any of its objects.
+pub fn serves_by_pages(rule: &Rule) -> bool {
+    kept::is_by_pages(rule)
+}
+
 /// Notes that memory for an object was mapped, which decides whether later ones of its size are kept.
 pub fn mapped(state: &State, object: &Object) {
     kept::mapped(state, object);
@@ -339,8 +344,9 @@ pub fn release(state: &'static State, object: &Object, moving: bool, grown: bool
         return;
     }
     examine(state, object);
-    if !keep(state, object, grown) {
-        unmap(state, object);
+    let pages = object.as_pages();
+    if !keep(state, &pages, grown) {
+        unmap(state, &pages);
     }
     glibc::released(object, by);
 }

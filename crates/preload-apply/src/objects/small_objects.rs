@@ -214,7 +214,8 @@ fn map_placed(owner: &Owner, heap: HeapAddress, len: usize, is_rent: bool) -> Op
     let Owner { rule: index, placing, node } = *owner;
     let rule = state.rules.get(index)?;
     let (pages, backing, waiting) = (heap_table::pages_of(len), Backing::PRIVATE, false);
-    let mut extent = Object { rule: index, placing, waiting, node, block: 0, base: 0, size: len, pages, backing };
+    let mut extent =
+        Object { rule: index, placing, waiting, node, block: 0, base: 0, colour: 0, size: len, pages, backing };
     let plan = extent.fit(state)?;
     if let Some(expect) = EXPECT.get() {
         expect();

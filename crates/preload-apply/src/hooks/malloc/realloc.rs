@@ -17,7 +17,7 @@ use super::super::contained;
 use super::{Ptr, malloc_or_give_way, or_give_way, place_matched, plain};
 use crate::matching::cached::unmatched;
 use crate::matching::call_sites;
-use crate::objects::heap::{ROOM_DIVISOR, Wanted, contents, cut, growth, small_growth};
+use crate::objects::heap::{ROOM_DIVISOR, Wanted, colour, contents, cut, growth, small_growth};
 use crate::objects::heap_table::NO_RULE;
 use crate::objects::object::Object;
 use crate::objects::released::glibc::{self, ReleasedBy};
@@ -150,7 +150,7 @@ fn place_instead(owner: usize, rule: usize, wanted: Wanted) -> Option<Ptr> {
 
 /// Bytes of the whole pages of a new object; 0 when it shares pages or is not placed.
 fn owned(fresh: Ptr) -> usize {
-    heap_table::find(fresh as usize).map_or(0, |object| object.bytes())
+    heap_table::find(fresh as usize).map_or(0, |object| object.usable())
 }
 
 /// Changes the size of a placed object of whole pages.
@@ -158,16 +158,22 @@ fn owned(fresh: Ptr) -> usize {
 #[inline(never)]
 unsafe fn resize_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     if size == 0 {
-        heap::release(old.base, ReleasedBy::Free);
+        heap::release(old.address(), ReleasedBy::Free);
         // SAFETY: the object is not used any more.
         return unsafe { resized_to_nothing() };
     }
-    if size >= PAGE && heap_table::pages_of(size) == old.pages {
+    if size >= PAGE && colour::pages_of(size, old.colour) == old.pages {
         heap_table::resize(old.base, size);
-        return old.base as Ptr;
+        return old.address() as Ptr;
     }
     // SAFETY: the caller's promise.
-    unsafe { if size > old.bytes() { grow_pages(old, size, caller) } else { shrink_pages(old, size, caller) } }
+    unsafe {
+        if colour::pages_of(size, old.colour) > old.pages {
+            grow_pages(old, size, caller)
+        } else {
+            shrink_pages(old, size, caller)
+        }
+    }
 }
 
 /// Bytes for an object of `size` that grows again and again. Not more than a huge page if it fits into one: what is
@@ -191,7 +197,7 @@ struct Growth<'a> {
 
 /// Notes where an object went that may have been cut.
 fn note_moved(old: &Object, now: Ptr) {
-    noted_cut(old.base).inspect(|last| last.store(now as usize, Ordering::Relaxed));
+    noted_cut(old.address()).inspect(|last| last.store(now as usize, Ordering::Relaxed));
 }
 
 /// Not inlined, as [`shrink_pages`] and what it calls: each holds much, which would be in the stack frame of the others.
@@ -237,8 +243,8 @@ impl Growth<'_> {
         heap_table::note(fresh as usize, history | heap_table::GROWN);
         note_moved(old, fresh);
         // SAFETY: the copy stays inside both blocks, and the program gives the old one up.
-        unsafe { contents::take_over(old.base, fresh as usize, old.bytes(), owned(fresh)) };
-        heap::release(old.base, ReleasedBy::Realloc);
+        unsafe { contents::take_over(old.address(), fresh as usize, old.usable().min(size), owned(fresh)) };
+        heap::release(old.address(), ReleasedBy::Realloc);
         fresh
     }
 }
@@ -246,8 +252,8 @@ impl Growth<'_> {
 /// Never fails: what cannot be made smaller stays as it is.
 #[inline(never)]
 unsafe fn shrink_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
-    let (base, history) = (old.base as Ptr, heap_table::history(old.base));
-    let has_swung = history == heap_table::GROWN | heap_table::CUT && noted_cut(old.base).is_some();
+    let (base, history) = (old.address() as Ptr, heap_table::history(old.base));
+    let has_swung = history == heap_table::GROWN | heap_table::CUT && noted_cut(old.address()).is_some();
     let kept = match old.bytes() {
         bytes if has_swung && bytes <= HUGE_PAGE as usize => bytes / SWING,
         bytes if has_swung && bytes < allocator::mapped_from() => bytes / LARGE_SWING,
@@ -265,13 +271,13 @@ unsafe fn shrink_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
             let fresh = placed.unwrap_or_else(|| malloc_or_give_way(size));
             if !fresh.is_null() {
                 core::ptr::copy_nonoverlapping(base.cast::<u8>(), fresh.cast(), size);
-                heap::release(old.base, ReleasedBy::Realloc);
+                heap::release(old.address(), ReleasedBy::Realloc);
                 return fresh;
             }
         }
     }
     contained(|| cut::shrink(state::get()?, old, size));
-    note_cut(old.base);
+    note_cut(old.address());
     base
 }
 

@@ -3,7 +3,7 @@
 use numamma_hook::{errno, sandbox};
 use numamma_kernel::sys::PAGE;
 
-use super::growth;
+use super::{colour, growth};
 use crate::objects::heap_table::{self, NO_RULE};
 use crate::objects::object::Object;
 use crate::objects::released;
@@ -15,7 +15,7 @@ use crate::rules::state::State;
 pub fn shrink(state: &'static State, old: &Object, size: usize) -> Option<()> {
     let history = heap_table::history(old.base);
     let object = growth::take_idle(old)?;
-    let pages = heap_table::pages_of(size);
+    let pages = colour::pages_of(size, object.colour);
     let Some(gone) = object.pages.checked_sub(pages).filter(|gone| *gone > 0) else {
         growth::put_back(state, &object, history);
         return None;
@@ -35,8 +35,8 @@ fn without(state: &'static State, object: &Object, size: usize, tail: Part) -> O
     let (before, plan) = (object.mappings(state, object.whole()), object.plan(state));
     // The tail has no rule: its share of the budget is returned below.
     let base = object.base + tail.first as usize * PAGE;
-    let bytes = tail.pages as usize * PAGE;
-    released::unmap(state, &Object { rule: NO_RULE, base, size: bytes, pages: tail.pages, block: 0, ..*object });
+    let (size_of_tail, pages) = (tail.pages as usize * PAGE, tail.pages);
+    released::unmap(state, &Object { rule: NO_RULE, base, colour: 0, size: size_of_tail, pages, block: 0, ..*object });
 
     let mut next = Object { size, pages: tail.first, block: 0, ..*object };
     // So have those of parts that end with the object.

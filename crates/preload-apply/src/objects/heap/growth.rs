@@ -21,7 +21,7 @@ use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
 use numamma_plan::policy::Huge;
 
-use super::MAX_SIZE;
+use super::{MAX_SIZE, colour};
 use crate::objects::heap_table::{self, NO_RULE};
 use crate::objects::object::Object;
 use crate::objects::released::{self, elsewhere};
@@ -56,7 +56,7 @@ enum Refusal {
 /// was. The caller copies objects of less than [`LEAST`], those that reach the size of a huge page, because they begin at
 /// a multiple of it from then on, and those that another rule claims which places them differently.
 pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule: usize) -> Option<usize> {
-    let becomes_huge = old.bytes() < HUGE && size >= HUGE;
+    let becomes_huge = old.bytes() < HUGE && bytes_of(old, size) >= HUGE;
     if (old.rule != NO_RULE && (old.bytes() < LEAST || becomes_huge)) || size > MAX_SIZE || sandbox::entered() {
         return None;
     }
@@ -77,6 +77,11 @@ pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule:
         }
         Some(())
     })
+}
+
+/// Bytes of the pages of an object if it has `size` bytes.
+fn bytes_of(object: &Object, size: usize) -> usize {
+    colour::pages_of(size, object.colour) as usize * PAGE
 }
 
 /// Makes `old` larger wherever the kernel puts it: where memory or address space is too short for anything else.
@@ -101,7 +106,7 @@ fn exchange(state: &'static State, old: &Object, work: impl FnOnce(&mut Object) 
     put_back(state, &object, history | grown);
     outcome?;
     released::charge(state, &object, object.bytes().saturating_sub(before), false);
-    Some(object.base)
+    Some(object.address())
 }
 
 /// Takes an object that stays alive from the table, so that no other thread finds it, once the mover is not working on
@@ -109,11 +114,11 @@ fn exchange(state: &'static State, old: &Object, work: impl FnOnce(&mut Object) 
 #[inline(never)]
 pub fn take_idle(object: &Object) -> Option<Object> {
     for _ in 0..MOST_STEPS {
-        if let Some(taken) = heap_table::take_unless_moving(object.base, exclusion::has_mover()) {
+        if let Some(taken) = heap_table::take_unless_moving(object.address(), exclusion::has_mover()) {
             in_use::ended(taken.bytes());
             return Some(taken);
         }
-        heap_table::find(object.base).filter(|_| !exclusion::stopped())?;
+        heap_table::find(object.address()).filter(|_| !exclusion::stopped())?;
         exclusion::wait(object.base, object.base + object.bytes());
     }
     None
@@ -176,15 +181,16 @@ fn lose_place(state: &'static State, object: &mut Object, size: usize) -> Option
 #[inline(never)]
 fn placed(state: &'static State, object: &mut Object, rule: usize, size: usize) -> Result<(), Refusal> {
     let plan = object.plan(state).ok_or(Refusal::Divided)?;
-    if object.bytes() < HUGE && (divides(&plan) || size >= HUGE) {
+    let bytes = bytes_of(object, size);
+    if object.bytes() < HUGE && (divides(&plan) || bytes >= HUGE) {
         return Err(Refusal::Divided);
     }
-    let round = round(&plan, if size < HUGE { PAGE } else { HUGE }).ok_or(Refusal::Short)?;
+    let round = round(&plan, if bytes < HUGE { PAGE } else { HUGE }).ok_or(Refusal::Short)?;
     let placing = match state.rules.get(rule) {
         Some(other) if rule != object.rule => other.current_index(),
         _ => object.placing,
     };
-    let mut next = Object { rule, placing, size, pages: heap_table::pages_of(size), block: 0, ..*object };
+    let mut next = Object { rule, placing, size, pages: (bytes / PAGE) as u64, block: 0, ..*object };
     let before = object.mappings(state, object.whole());
     let next_plan = next.fit_replacing(state, before).ok_or(Refusal::Short)?;
     match unite(state, object, &plan).and_then(|()| remap(object, next.bytes(), round)) {
@@ -230,7 +236,7 @@ fn unplaced(state: &'static State, object: &mut Object, size: usize) -> Option<(
     if let Some(plan) = &plan {
         unite(state, object, plan).ok()?;
     }
-    let pages = heap_table::pages_of(size);
+    let pages = colour::pages_of(size, object.colour);
     let Some(base) = remap_anywhere(object, pages as usize * PAGE) else {
         plan.inspect(|plan| divide(state, object, plan));
         return None;

@@ -83,13 +83,18 @@ enum Shape {
 impl Shape {
     fn of(state: &State, object: &Object) -> Option<Shape> {
         let rule = state.rules.get(object.rule)?;
-        // What lies in another range of an object in parts has another policy.
-        if !rule.parts().is_empty() || !rule.placings.iter().all(|placing| is_of_pages(placing.place.policy)) {
+        if !is_by_pages(rule) {
             return Some(Shape::Object);
         }
         let placed = rule.placings.get(object.placing)?.place.policy != PolicyKind::Default;
         Some(Shape::Pages { huge: may_be_huge(state, rule, object), mappings: u64::from(placed) })
     }
+}
+
+/// Whether the place of a page of a rule's objects never depends on where in which object it is. What lies in another
+/// range of an object in parts has another policy.
+pub fn is_by_pages(rule: &Rule) -> bool {
+    rule.parts().is_empty() && rule.placings.iter().all(|placing| is_of_pages(placing.place.policy))
 }
 
 /// Whether a page's place does not depend on where in which object the page is.
