@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use numamma_plan::policy::{Bind, ObjectRule, PolicyKind};
 
 use super::{Advice, Item, PredictError, Target, predict};
-use crate::detect::{MIGRATION_SCORE, Pattern, PatternKind, Roles, migration, roles, sharing_score};
+use crate::detect::{
+    MIGRATION_SCORE, Pattern, PatternKind, Roles, SampledSharing, migration, roles, sampled_sharing, sharing_score,
+};
 use crate::profile::records::ThreadId;
 use crate::profile::summary::{Counters, Entry, Summary, ratio};
 
@@ -196,18 +198,28 @@ fn parallel_first_touch(roles: &Roles, entry: &Entry, evidence: &str) -> Option<
     Some((what, why))
 }
 
-/// A hint that several threads write within a page.
+/// A hint that several threads write within a page, and not all to the same words.
 fn padding(roles: &Roles, entry: &Entry, item: &Item, kind: PatternKind) -> Option<(String, String)> {
     let writers = users(roles, entry, |c| c.writes);
     if kind != PatternKind::Small || item.share < HOT_SMALL || writers < 2 {
         return None;
     }
+    let (when, told) = match sampled_sharing(entry, roles) {
+        SampledSharing::Apart | SampledSharing::SameWords => return None,
+        SampledSharing::Unknown => (
+            "if the threads write different parts of it, ",
+            "samples do not tell whether it is the same word".to_owned(),
+        ),
+        SampledSharing::DifferentWords(a, b) => {
+            ("", format!("by samples, they use different words of a cache line, such as those at bytes {a} and {b}"))
+        }
+    };
     let what = format!(
-        "if the threads write different parts of {}, give each of them a cache line of its own (alignas(64), padding)",
+        "{when}give the part of each thread in {} a cache line of its own (alignas(64), padding)",
         in_words(entry)
     );
     let why = format!(
-        "{writers} threads write its {} bytes, and {:.0} % of the cost is there; samples do not tell whether it is the same word",
+        "{writers} threads write its {} bytes, and {:.0} % of the cost is there; {told}",
         entry.size,
         100.0 * item.share
     );

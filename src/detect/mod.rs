@@ -51,7 +51,9 @@ pub use parts::{divide, part_boundaries, tell_apart};
 pub use pattern::{CodePattern, Figures, Owner, Pattern, PatternKind, Segment, Slice};
 pub use random::samples_needed;
 pub use roles::{Rank, Role, Roles, roles};
-pub use sharing::{REMOTE_SCORE, SHARING_SCORE, Shared, SharingKind, Side, sharing, sharing_score};
+pub use sharing::{
+    REMOTE_SCORE, SHARING_SCORE, SampledSharing, Shared, SharingKind, Side, sampled_sharing, sharing, sharing_score,
+};
 pub use short_threads::{ShortThreads, short_threads};
 pub use spectrum::Spectrum;
 pub use unpaged::{mostly_unpaged, unpaged_share};

@@ -16,6 +16,9 @@ use crate::profile::records::{Frame, ObjectKind, SharedWord};
 use crate::profile::summary::{Entry, LineOfObject, Summary};
 
 mod apart;
+mod sampled;
+
+pub use sampled::{SampledSharing, sampled_sharing};
 
 /// Invalidations per millisecond and thread above which sharing is reported (NumaPerf, section 5).
 pub const SHARING_SCORE: f64 = 1.0;

@@ -27,7 +27,9 @@ impl Tracing {
     }
 
     fn numamma(&self, args: &[&str]) -> Ran {
-        run(plain(NUMAMMA).current_dir(&*self.dir).env("NUMAMMA_LIB", &*self.dir).args(args))
+        // Threads of OpenMP sleep while they wait: on a busy machine they would spin for most of the time.
+        let mut command = plain(NUMAMMA);
+        run(command.current_dir(&*self.dir).env("NUMAMMA_LIB", &*self.dir).env("OMP_WAIT_POLICY", "passive").args(args))
     }
 
     /// The flags that are printed for `flags_of`.
@@ -328,13 +330,20 @@ fn lines_that_two_threads_take_from_each_other() {
 #[test]
 fn lines_of_an_allocation_and_of_a_fortran_module() {
     let tracing = Tracing::new("lines-elsewhere");
-    let program = tracing.compile("gcc", "g++", "lines.cpp", &["-pthread", "-std=c++17"]);
-    let found = shared_lines(&tracing, &program);
-    let of_main = found.iter().find(|line| line.0.starts_with("main ")).unwrap_or_else(|| panic!("{found:?}"));
-    assert_eq!((of_main.1.as_str(), of_main.2), ("false", Some(56)), "{found:?}");
     let modules = format!("-J{}", tracing.dir.display());
-    let program = tracing.compile("gfortran", "gfortran", "lines.f90", &["-fopenmp", &modules]);
-    let found = shared_lines(&tracing, &program);
-    let of_sums = found.iter().find(|line| line.0 == "sums::total").unwrap_or_else(|| panic!("{found:?}"));
-    assert_eq!((of_sums.1.as_str(), of_sums.2), ("false", Some(56)), "{found:?}");
+    let of_heap = ("gcc", "g++", "lines.cpp", ["-pthread", "-std=c++17"]);
+    let of_module = ("gfortran", "gfortran", "lines.f90", ["-fopenmp", &modules]);
+    for ((flags_of, compiler, source, more), object) in [(of_heap, "main "), (of_module, "sums::total")] {
+        let program = tracing.compile(flags_of, compiler, source, &more);
+        // Threads that a busy machine runs one after the other take no line from each other.
+        let mut runs = Vec::new();
+        let found = (0..3).any(|_| {
+            let lines = shared_lines(&tracing, &program);
+            let of_object = lines.iter().find(|line| line.0.starts_with(object));
+            let is_right = of_object.is_some_and(|line| line.1 == "false" && line.2 == Some(56));
+            runs.push(lines);
+            is_right
+        });
+        assert!(found, "{object}: {runs:?}");
+    }
 }

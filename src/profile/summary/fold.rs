@@ -21,7 +21,7 @@ use super::spinning::SpinTally;
 use super::stacks::NameTables;
 use super::tables::{MAX_ID_GAP, Tables};
 use super::tally::Tally;
-use super::types::{Cell, Counters, MAX_CODE, Summary, TIME_SLOTS};
+use super::types::{Cell, Counters, Entry, MAX_CODE, Summary, TIME_SLOTS, WordUse};
 use super::unresolved;
 use super::uses::{NO_USE, Row, Used, Uses};
 use crate::profile::file::{FileError, Reader};
@@ -30,6 +30,9 @@ use crate::profile::records::*;
 
 /// (entry, instruction) pairs counted; programs have few hot instructions, and memory must stay bounded.
 const MAX_INSTRUCTIONS: usize = 1 << 16;
+
+/// (entry, word, thread) triples of objects of less than a page that are counted.
+const MAX_WORDS: usize = 1 << 16;
 
 /// Cells that are kept, about 200 bytes of memory each: one for so many bytes of the file, and at least so many. The
 /// recorder needs more bytes than that for an access.
@@ -59,6 +62,8 @@ struct Fold<'a> {
     /// Counters of accesses without a page, per entry and thread.
     unpaged: FxHashMap<(u32, ThreadId), Counters>,
     code: Tally<(u32, Frame)>,
+    /// Accesses by entry, address and thread, of the entries of less than a page.
+    words: Tally<(u32, u64, ThreadId)>,
     /// Instructions that wait for another thread, and what they were charged with.
     spun: &'a FxHashSet<Frame>,
     spinning: SpinTally,
@@ -102,7 +107,7 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout, means: &
     let mut plausible = |t: &Touch| fold.thread_is_plausible(t.thread);
     let seen: Vec<Touch> = tables.touches.into_iter().filter(|t| plausible(t)).collect();
     let sampled: Vec<Touch> = tables.sampled.into_iter().filter(|t| plausible(t)).collect();
-    let Fold { uses, mut cells, unpaged, mut code, mut spinning, threads, unknown_ids, .. } = fold;
+    let Fold { uses, mut cells, unpaged, mut code, mut words, mut spinning, threads, unknown_ids, .. } = fold;
     let known = layout.threads.len();
     layout.threads.extend((known..threads).map(|id| missing_thread(id as ThreadId)));
     let mut notes = tables.notes;
@@ -123,6 +128,9 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout, means: &
     }
     uses.all.iter().filter(|u| spun.contains(&u.ip)).for_each(|u| spinning.add_code(u.ip, &u.counters));
     assign_code(&mut layout, code.finish(), &tables.access_code);
+    for ((entry, addr, thread), counters) in words.finish() {
+        layout.entries[entry as usize].details.words.push(WordUse { addr, thread, counters });
+    }
     code_shares::assign_pages(&mut layout, parts.whole(&uses));
     let touches = FirstTouches { seen, sampled, period: tables.stats.events.fault_period };
     touches.assign(&mut layout);
@@ -182,6 +190,7 @@ impl<'a> Fold<'a> {
             parts,
             unpaged: FxHashMap::default(),
             code: Tally::new(MAX_INSTRUCTIONS),
+            words: Tally::new(MAX_WORDS),
             spun,
             spinning: SpinTally::default(),
             slots_per_ns,
@@ -229,6 +238,7 @@ impl<'a> Fold<'a> {
     fn join(&mut self, other: Fold<'_>) {
         self.cells.join(other.cells);
         self.code.join(other.code);
+        self.words.join(other.words);
         self.spinning.join(other.spinning);
         for (of, counters) in other.unpaged {
             self.unpaged.entry(of).or_default().add(&counters);
@@ -278,6 +288,10 @@ impl<'a> Fold<'a> {
             self.spinning.add(row.thread, self.slot(row.time_ns), &counters);
             return;
         }
+        // One access has the address of its row, a sum of several has that of the first.
+        if counters.accesses() == 1 && self.has_words(place.entry) && !row.object_only() {
+            self.words.add((place.entry, row.addr & !7, row.thread), &counters);
+        }
         // What one entry has of the pair as a whole is summed already.
         let part = target.part.unwrap_or_else(|| {
             self.code.add((place.entry, target.ip), &counters);
@@ -287,6 +301,13 @@ impl<'a> Fold<'a> {
             Some(key) => self.cells.add(key | u64::from(part), &counters),
             None => self.unpaged.entry((place.entry, row.thread)).or_default().add(&counters),
         }
+    }
+
+    /// Whether an entry is so small that its words are counted.
+    #[inline(always)]
+    fn has_words(&self, entry: u32) -> bool {
+        let is_small = |e: &Entry| e.size < 1 << self.layout.page_shift && e.kind != ObjectKind::Stack;
+        self.layout.entries.get(entry as usize).is_some_and(is_small)
     }
 
     #[inline(always)]

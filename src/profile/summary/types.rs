@@ -171,10 +171,23 @@ pub struct Details {
     /// How many of its blocks were freed, and by whom, estimated where not all allocations were reported. Of several
     /// classes of sizes of a call site not known.
     pub frees: FreeCount,
+    /// Of an entry of less than a page the accesses to each word, ascending, as far as their addresses are known.
+    pub words: Vec<WordUse>,
     /// Pages whose first toucher was concluded from the faults of others.
     pub extrapolated: Extrapolated,
     /// Neither shown nor placed: the user does not want to see it ([`super::Selection`]).
     pub left_out: bool,
+}
+
+/// Sampled accesses of a thread to eight bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WordUse {
+    /// Address, a multiple of 8.
+    pub addr: u64,
+    /// Thread.
+    pub thread: ThreadId,
+    /// Its accesses.
+    pub counters: Counters,
 }
 
 /// Pages of an entry whose first toucher was not seen, but follows from some of the page faults. Ascending and disjoint.

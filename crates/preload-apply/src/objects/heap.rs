@@ -191,10 +191,14 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
     released::none_fits(state, &object);
     heap_account::mapped_elsewhere(object.bytes());
     coming_again::release_unused();
-    map_new(state, &mut object, align, grows, coloured).or_else(|| {
+    let address = map_new(state, &mut object, align, grows, coloured).or_else(|| {
         // What the kernel refused may be there once the freed memory that this library keeps is given back.
         released::release_all().then(|| map_new(state, &mut object, align, grows, coloured)).flatten()
-    })
+    })?;
+    // Here and not deeper in the stack: a pause may begin.
+    let is_rent = in_use::began(object.bytes(), true);
+    released::charge(state, &object, object.bytes(), is_rent);
+    Some(address)
 }
 
 /// Kept memory for `object`, in which one of `coloured` bytes is coloured. Not inlined: the block that is taken would be in the
@@ -258,8 +262,6 @@ fn map_new(
     {
         mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
         released::mapped(state, object);
-        let is_rent = in_use::began(object.bytes(), true);
-        released::charge(state, object, object.bytes(), is_rent);
         return Some(address);
     }
     state.give_mappings(taken);

@@ -65,7 +65,7 @@ pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule:
         return None;
     }
     elsewhere::mapping(size.saturating_sub(old.bytes()));
-    exchange(state, old, |object| {
+    let grown = exchange(state, old, |object| {
         let own = object.rule;
         let rule = Some(rule).filter(|rule| *rule != own);
         if rule.is_some_and(|rule| !places_alike(state, object, rule)) {
@@ -76,7 +76,14 @@ pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule:
             rule.counters.found.count(number::of_this_thread(), size);
         }
         Some(())
-    })
+    })?;
+    charge(state, old, &grown)
+}
+
+/// Charges what the object `old` grew by, and returns the address of what it is `now`.
+fn charge(state: &'static State, old: &Object, now: &Object) -> Option<usize> {
+    released::charge(state, now, now.bytes().saturating_sub(old.bytes()), false);
+    Some(now.address())
 }
 
 /// Bytes of the pages of an object if it has `size` bytes.
@@ -90,23 +97,21 @@ pub fn grow_unplaced(state: &'static State, old: &Object, size: usize) -> Option
         return None;
     }
     elsewhere::mapping(size.saturating_sub(old.bytes()));
-    exchange(state, old, |object| lose_place(state, object, size))
+    let grown = exchange(state, old, |object| lose_place(state, object, size))?;
+    charge(state, old, &grown)
 }
 
 /// Takes `old` from the table, and enters what `work` made of it; that leaves it as it was where it returns `None`.
 /// Not inlined: what `work` holds would be in the stack frame of the others that grow, too. For the same reason the
-/// object is changed where it is, here and in what is called.
+/// object is changed where it is, here and in what is called, and charged by the callers.
 #[inline(never)]
-fn exchange(state: &'static State, old: &Object, work: impl FnOnce(&mut Object) -> Option<()>) -> Option<usize> {
+fn exchange(state: &'static State, old: &Object, work: impl FnOnce(&mut Object) -> Option<()>) -> Option<Object> {
     let history = heap_table::history(old.base);
     let mut object = take_idle(old)?;
-    let before = object.bytes();
     let outcome = work(&mut object);
     let grown = if outcome.is_some() { heap_table::GROWN } else { 0 };
     put_back(state, &object, history | grown);
-    outcome?;
-    released::charge(state, &object, object.bytes().saturating_sub(before), false);
-    Some(object.address())
+    outcome.map(|()| object)
 }
 
 /// Takes an object that stays alive from the table, so that no other thread finds it, once the mover is not working on
