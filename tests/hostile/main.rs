@@ -7,6 +7,7 @@ mod allocators;
 mod beside;
 mod bystanders;
 mod confined;
+mod descriptors;
 mod fibers;
 mod fuzz;
 mod jumps;

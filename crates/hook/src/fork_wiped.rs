@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+use numamma_kernel::held_file;
 use numamma_kernel::mappings::map_wiped_on_fork;
 
 use crate::sys;
@@ -56,6 +57,7 @@ pub fn remember_process() {
     if map() {
         page().original.store(1, Ordering::Relaxed);
     }
+    held_file::tell_processes_by(generation);
     PROCESS.store(sys::pid(), Ordering::Relaxed);
 }
 

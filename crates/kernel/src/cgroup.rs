@@ -4,7 +4,8 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::{meminfo, sys};
+use crate::held_file::{HeldFile, Of};
+use crate::meminfo;
 
 /// Names that one version of control groups uses.
 struct Version {
@@ -68,17 +69,36 @@ const LONGEST_NUMBER: usize = 24;
 /// A group with a limit that the process is in, to be read again and again.
 pub struct Group {
     limit: u64,
-    usage: CString,
-    stat: CString,
+    usage: GroupFile,
+    stat: GroupFile,
     cache: &'static str,
 }
 
-/// The groups of the process that have a limit.
+/// A file of a group: of all processes that are forked, too.
+struct GroupFile {
+    path: CString,
+    held: HeldFile,
+}
+
+impl GroupFile {
+    /// Opens it, see [`HeldFile`].
+    fn new(path: &Path) -> Option<GroupFile> {
+        let file = GroupFile { path: CString::new(path.as_os_str().as_bytes()).ok()?, held: HeldFile::new(Of::Many) };
+        file.held.hold(&file.path);
+        Some(file)
+    }
+
+    fn contents<'a>(&self, text: &'a mut [u8]) -> Option<&'a str> {
+        core::str::from_utf8(self.held.read(&self.path, text)?).ok()
+    }
+}
+
+/// The groups of the process that have a limit. Their files stay open, if the process has one thread.
 pub fn limited() -> Vec<Group> {
     let found = groups_in(Path::new("/"), &read).into_iter().filter_map(|(version, dir)| {
         let limit = read(dir.join(version.limit))?.trim().parse::<u64>().ok().filter(|limit| *limit < NO_LIMIT)?;
-        let name = |file: &str| CString::new(dir.join(file).as_os_str().as_bytes()).ok();
-        Some(Group { limit, usage: name(version.usage)?, stat: name("memory.stat")?, cache: version.cache })
+        let file = |name: &str| GroupFile::new(&dir.join(name));
+        Some(Group { limit, usage: file(version.usage)?, stat: file("memory.stat")?, cache: version.cache })
     });
     found.collect()
 }
@@ -88,22 +108,15 @@ impl Group {
     /// 10 KiB of the stack.
     pub fn left(&self, enough: u64) -> Option<u64> {
         let mut text = [0; LONGEST_NUMBER];
-        let used = contents(&self.usage, &mut text)?.trim().parse::<u64>().ok()?;
+        let used = self.usage.contents(&mut text)?.trim().parse::<u64>().ok()?;
         let left = self.limit.saturating_sub(used);
         if left >= enough {
             return Some(left);
         }
         let mut text = [0; LONGEST_STAT];
-        let cached = contents(&self.stat, &mut text).map_or(0, |stat| cached(stat, self.cache));
+        let cached = self.stat.contents(&mut text).map_or(0, |stat| cached(stat, self.cache));
         Some(self.limit.saturating_sub(used.saturating_sub(cached)))
     }
-}
-
-fn contents<'a>(file: &CString, text: &'a mut [u8]) -> Option<&'a str> {
-    let fd = sys::open(file, libc::O_RDONLY)?;
-    let len = sys::read(fd, text);
-    sys::close(fd);
-    core::str::from_utf8(text.get(..len?)?).ok()
 }
 
 /// File pages that the kernel can reclaim, of memory.stat.
@@ -179,7 +192,9 @@ mod tests {
         std::fs::create_dir_all(&dir).unwrap();
         let file = |name: &str, text: &str| {
             std::fs::write(dir.join(name), text).unwrap();
-            CString::new(dir.join(name).as_os_str().as_bytes()).unwrap()
+            let file = GroupFile::new(&dir.join(name)).unwrap();
+            file.held.open(&file.path);
+            file
         };
         let usage = file("usage", "700\n");
         let stat = file("stat", "anon 1\ninactive_file 500\n");
@@ -188,8 +203,8 @@ mod tests {
         file("usage", "2000\n");
         assert_eq!(group.left(300), Some(0));
         std::fs::remove_dir_all(&dir).unwrap();
-        assert_eq!(group.left(0), None);
-        assert!(limited().iter().all(|group| group.left(u64::MAX).is_some()));
+        let unread = Group { usage: GroupFile::new(&dir.join("none")).unwrap(), ..group };
+        assert_eq!(unread.left(0), None);
     }
 
     #[test]

@@ -20,6 +20,7 @@
 //! | [`lists`], [`thp`] | lists of CPUs and nodes; the setting of transparent huge pages |
 //! | [`cgroup`], [`meminfo`], [`zoneinfo`] | available memory of the process, the machine and its nodes |
 //! | [`statm`], [`overcommit`] | the memory of this process; what is never mapped |
+//! | [`held_file`], [`threads`] | files that are read while threads of the program run; the number of threads |
 //! | [`input_file`], [`output_file`] | files that are read up to a limit and replaced as a whole |
 //! | [`terminal`] | text that a terminal may be given |
 
@@ -28,6 +29,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod errno;
 pub mod futex;
+pub mod held_file;
 pub mod input_file;
 pub mod lines;
 pub mod lists;
@@ -39,12 +41,12 @@ pub mod overcommit;
 pub mod pagemap;
 pub mod pages;
 pub mod policy;
-pub mod schedstat;
 pub mod smaps;
 pub mod statm;
 pub mod sys;
 pub mod terminal;
 pub mod thp;
+pub mod threads;
 pub mod userfault;
 pub mod window;
 pub mod zoneinfo;

@@ -5,11 +5,11 @@
 //! start    end      perm offset   device inode                  path, may contain spaces
 //! ```
 
-use core::ffi::c_int;
-use std::fs::{self, File};
-use std::io::Read as _;
+use core::ffi::{CStr, c_int};
+use std::fs;
 
-use crate::{lines, sys};
+use crate::held_file::{HeldFile, Of};
+use crate::lines;
 
 /// One mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,68 +80,32 @@ pub fn read_own() -> Vec<u8> {
 /// Calls `visit` with each mapping of the calling process; with none when the file cannot be read. Allocates nothing;
 /// long paths are cut.
 pub fn for_each_own(mut visit: impl FnMut(Mapping<'_>)) {
-    lines::for_each(c"/proc/self/maps", |line| {
+    lines::for_each_of(&FILE, PATH, |line| {
         parse_line(line).into_iter().for_each(&mut visit);
         true
     });
 }
 
-/// Start and end of the calling process's mapping that holds `address`; `None` when no mapping holds `address` or the
-/// file cannot be read. Neither allocates nor calls libc's `open` and `read`.
-pub fn own_range_of(address: usize) -> Option<(usize, usize)> {
-    let fd = sys::open(c"/proc/self/maps", libc::O_RDONLY)?;
-    let (mut ranges, mut buffer, mut found) = (Ranges::LINE_START, [0_u8; 1024], None);
-    while let Some(got @ 1..) = sys::read(fd, &mut buffer) {
-        let holds = |&(start, end): &(usize, usize)| (start..end).contains(&address);
-        found = buffer.iter().take(got).find_map(|&byte| ranges.feed(byte).filter(holds));
-        if found.is_some() {
-            break;
+const PATH: &CStr = c"/proc/self/maps";
+static FILE: HeldFile = HeldFile::new(Of::Process);
+
+/// Opens the file, see [`HeldFile`]: while the process has one thread.
+pub fn hold() {
+    FILE.hold(PATH);
+}
+
+/// Number of mappings of the calling process, without allocating; `None` when the file is not open and cannot be opened
+/// now.
+pub fn count_own() -> Option<u64> {
+    let (mut buffer, mut lines, mut at) = ([0_u8; 4096], 0, 0);
+    loop {
+        let text = FILE.read_at(PATH, &mut buffer, at)?;
+        if text.is_empty() {
+            return Some(lines);
         }
+        lines += text.iter().filter(|&&b| b == b'\n').count() as u64;
+        at += text.len() as u64;
     }
-    sys::close(fd);
-    found
-}
-
-/// Parses the address range of each line of a text that is read in chunks.
-struct Ranges {
-    word: [u8; Ranges::LONGEST],
-    len: usize,
-    /// The address range of this line is complete; the rest of the line is skipped.
-    complete: bool,
-}
-
-impl Ranges {
-    /// Bytes of two addresses of 16 digits with a hyphen between them.
-    const LONGEST: usize = 33;
-    const LINE_START: Ranges = Ranges { word: [0; Ranges::LONGEST], len: 0, complete: false };
-
-    /// Takes the next byte of the text; returns the range that the byte completes.
-    fn feed(&mut self, byte: u8) -> Option<(usize, usize)> {
-        match byte {
-            b'\n' => *self = Ranges::LINE_START,
-            _ if self.complete => {}
-            b' ' => {
-                self.complete = true;
-                return range(core::str::from_utf8(self.word.get(..self.len)?).ok()?);
-            }
-            _ => {
-                if let Some(place) = self.word.get_mut(self.len) {
-                    (*place, self.len) = (byte, self.len + 1);
-                }
-            }
-        }
-        None
-    }
-}
-
-/// Number of mappings of the calling process, without allocating; 0 when the file cannot be read.
-pub fn count_own() -> u64 {
-    let Ok(mut file) = File::open("/proc/self/maps") else { return 0 };
-    let (mut buffer, mut lines) = ([0_u8; 4096], 0);
-    while let Ok(got @ 1..) = file.read(&mut buffer) {
-        lines += buffer.iter().take(got).filter(|&&b| b == b'\n').count() as u64;
-    }
-    lines
 }
 
 #[cfg(test)]
@@ -176,17 +140,7 @@ mod tests {
         let local = 0_u8;
         let text = read_own();
         assert!(parse(&text).any(|m| m.contains(&raw const local as usize) && m.prot & libc::PROT_WRITE != 0));
-        assert!(count_own() > 5);
-        let found = parse(&text).find(|m| m.contains(&raw const local as usize)).unwrap();
-        assert_eq!(own_range_of(&raw const local as usize).map(|(_, end)| end), Some(found.end));
-        assert_eq!(own_range_of(0), None);
-    }
-
-    #[test]
-    fn ranges_of_a_text_in_pieces() {
-        let mut ranges = Ranges::LINE_START;
-        let text = b"00400000-00452000 r-xp 00000000 08:02 1-2 /a-b c\n7ffd-7fff rw-p 0\n";
-        let all: Vec<_> = text.iter().filter_map(|&b| ranges.feed(b)).collect();
-        assert_eq!(all, [(0x40_0000, 0x45_2000), (0x7ffd, 0x7fff)]);
+        FILE.open(PATH);
+        assert!(count_own() > Some(5));
     }
 }

@@ -1,5 +1,7 @@
 //! What the kernel refuses to map because of its size alone, see proc_sys_vm(5), overcommit_memory.
 
+use core::sync::atomic::{AtomicU8, Ordering};
+
 use crate::sys;
 
 /// Bytes of the address space of a process, at most: the kernel places nothing above unless it is asked to.
@@ -30,11 +32,20 @@ fn all_memory() -> Option<u64> {
     done.then(|| info.totalram.saturating_add(info.totalswap).saturating_mul(u64::from(info.mem_unit)))
 }
 
+/// What was read; 0 before.
+static MODE: AtomicU8 = AtomicU8::new(0);
+
+/// Read once in the life of the process: best at its start, since later another thread may be after the descriptor.
 fn mode() -> Option<u8> {
+    let known = MODE.load(Ordering::Relaxed);
+    if known != 0 {
+        return Some(known);
+    }
     let fd = sys::open(c"/proc/sys/vm/overcommit_memory", libc::O_RDONLY)?;
     let mut text = [0; 1];
     let len = sys::read(fd, &mut text);
     sys::close(fd);
+    MODE.store(text[0], Ordering::Relaxed);
     (len == Some(1)).then_some(text[0])
 }
 

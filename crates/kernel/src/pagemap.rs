@@ -1,10 +1,9 @@
 //! /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst): a 64-bit word for each page.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use core::ffi::c_int;
 
 use crate::pages::BATCH;
-use crate::sys::PAGE;
+use crate::sys::{self, PAGE};
 
 /// The page is mapped by one process only; since Linux 4.2.
 pub const EXCLUSIVE: u64 = 1 << 56;
@@ -18,7 +17,13 @@ pub const PRESENT: u64 = 1 << 63;
 /// /proc/self/pagemap, opened at the first read.
 #[derive(Debug, Default)]
 pub struct Pagemap {
-    file: Option<Option<File>>,
+    file: Option<Option<c_int>>,
+}
+
+impl Drop for Pagemap {
+    fn drop(&mut self) {
+        self.file.flatten().inspect(|&fd| sys::close(fd));
+    }
 }
 
 impl Pagemap {
@@ -26,11 +31,12 @@ impl Pagemap {
     /// read.
     pub fn read(&mut self, pages: &[usize], words: &mut [u64; BATCH]) {
         words.fill(0);
-        let file = self.file.get_or_insert_with(|| File::open("/proc/self/pagemap").ok());
-        let (Some(file), Some(&first)) = (file, pages.first()) else { return };
+        let file = self.file.get_or_insert_with(|| sys::open(c"/proc/self/pagemap", libc::O_RDONLY));
+        let (Some(file), Some(&first)) = (*file, pages.first()) else { return };
         let mut bytes = [0_u8; BATCH * 8];
         let wanted = &mut bytes[..pages.len().min(BATCH) * 8];
-        if file.read_exact_at(wanted, (first / PAGE * 8) as u64).is_ok() {
+        let len = wanted.len();
+        if sys::read_at(file, wanted, (first / PAGE * 8) as u64) == Some(len) {
             for (word, bytes) in words.iter_mut().zip(wanted.chunks_exact(8)) {
                 *word = bytes.try_into().map_or(0, u64::from_le_bytes);
             }

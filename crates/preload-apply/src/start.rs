@@ -234,7 +234,7 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
         verbose: is_set(VERBOSE_ENV),
         summary: is_set(SUMMARY_ENV),
         mappings: AtomicI64::new(0),
-        own_mappings: AtomicU64::new(numamma_kernel::maps::count_own()),
+        own_mappings: AtomicU64::new(numamma_kernel::maps::count_own().unwrap_or(0)),
         taken: AtomicU64::new(0),
     });
     churn::start();

@@ -4,7 +4,8 @@ use core::ffi::{c_int, c_void};
 
 use numamma_hook::entry::Caller;
 use numamma_hook::thread_start;
-use numamma_hook::{errno, real, sandbox};
+use numamma_hook::{errno, fork_wiped, real, sandbox};
+use numamma_kernel::{maps, statm};
 
 use crate::matching::{call_sites, pending};
 use crate::objects::released;
@@ -54,6 +55,11 @@ unsafe extern "C" fn create_bound(
 /// What `create` returns; if it finds no memory for a stack while freed memory is kept, what it returns once that has
 /// been given back.
 fn or_give_way(create: impl Fn() -> c_int) -> c_int {
+    if fork_wiped::is_forked_child() && !sandbox::entered() {
+        let _errno = errno::Saved::now();
+        statm::hold();
+        maps::hold();
+    }
     // Before and after: the new thread may allocate at once.
     thread_nodes::created();
     let found = match create() {

@@ -1,7 +1,7 @@
 //! Reads what decides where the kernel puts interleaved pages of this process: its mappings, the weights, and the
 //! version of the kernel.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::fs;
 
 use numamma_kernel::maps::{self, Mapping};
@@ -34,16 +34,39 @@ pub fn of(plan: &PagePlan<'_>) -> Interleaving {
         return Interleaving { spans: Vec::new(), round: Vec::new(), width: Width::Bits64 };
     }
     let weighted = plan.layout == Layout::Weighted && weights_count();
-    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let spans = if plan.nodes.len() > 1 { own_spans() } else { Vec::new() };
     let round = round(&plan.nodes, |node| if weighted { weight(node) } else { 1 });
-    Interleaving { spans, round, width: Width::of_release(&release) }
+    Interleaving { spans, round, width: Width::of_release(&release()) }
 }
+
+/// Version of the running kernel, by uname(2).
+fn release() -> String {
+    // SAFETY: zeroes are a value of the plain structure.
+    let mut names: libc::utsname = unsafe { core::mem::zeroed() };
+    // SAFETY: the structure is writable.
+    unsafe { libc::uname(&raw mut names) };
+    names.release.iter().take_while(|&&c| c != 0).map(|&c| char::from(c as u8)).collect()
+}
+
+/// Nodes whose weights are remembered: all that the kernel can have.
+const MOST_NODES: usize = 1024;
+/// The weights that were read; 0 before. A file that is opened while other threads open and close some gets the descriptor
+/// of one of theirs, so each is read once.
+static WEIGHTS: [AtomicU32; MOST_NODES] = [const { AtomicU32::new(0) }; MOST_NODES];
 
 /// The system's weight of a node; 1 when none is set, as in the kernel.
 fn weight(node: u32) -> usize {
-    let path = format!("/sys/kernel/mm/mempolicy/weighted_interleave/node{node}");
-    fs::read_to_string(path).ok().and_then(|t| t.trim().parse().ok()).filter(|w| *w > 0).unwrap_or(1)
+    let known = WEIGHTS.get(node as usize);
+    match known.map_or(0, |known| known.load(Ordering::Relaxed)) {
+        0 => {
+            let path = format!("/sys/kernel/mm/mempolicy/weighted_interleave/node{node}");
+            let found = fs::read_to_string(path).ok().and_then(|t| t.trim().parse().ok()).filter(|w| *w > 0);
+            let weight = found.unwrap_or(1);
+            known.inspect(|known| known.store(weight, Ordering::Relaxed));
+            weight as usize
+        }
+        weight => weight as usize,
+    }
 }
 
 fn own_spans() -> Vec<Span> {

@@ -11,8 +11,8 @@
 //!
 //! When more than one part in [`PART`] of the time was charged, the rules that were charged do not place objects of
 //! those sizes for a while: four times as long as it takes until what was charged is no more than that part, and twice
-//! as long each time that this happens again. The time is what passed while the thread that is charged did not wait for
-//! a CPU, since that is longer where others use the machine; or the CPU time of all threads where that is more.
+//! as long each time that this happens again. The time is the CPU time of all threads: what passes is longer where others
+//! use the machine.
 //!
 //! What is in use by then moves into the allocator's memory, object by object, and each of its pages faults there. So
 //! nothing happens before as much as this takes was charged beyond the part: then all costs at most twice as much as if

@@ -244,7 +244,7 @@ impl State {
         }
         self.taken.store(0, Ordering::Relaxed);
         let used = self.used_mappings();
-        if let Some(all) = own_stack::run(numamma_kernel::maps::count_own) {
+        if let Some(all) = own_stack::run(numamma_kernel::maps::count_own).flatten() {
             self.own_mappings.store(all.saturating_sub(used), Ordering::Relaxed);
         }
     }

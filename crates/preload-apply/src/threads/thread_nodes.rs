@@ -105,6 +105,10 @@ fn observe(state: &State, placing: &Placing) -> bool {
 
 /// Nodes of the first `count` live threads in creation order, which is the order of their ids.
 fn nodes_of_threads(state: &State, count: usize) -> Option<Vec<u32>> {
+    // Without a descriptor: most often there are not yet enough of them.
+    if numamma_kernel::threads::count()? < count as u64 {
+        return None;
+    }
     let entries = std::fs::read_dir("/proc/self/task").ok()?;
     let mut threads: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
     threads.sort_unstable();

@@ -1,11 +1,9 @@
 //! The account of a process and its forked children: time that was charged, and what the processes used meanwhile.
 
-use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
-use numamma_hook::{errno, fork_wiped, sandbox};
-use numamma_kernel::schedstat;
+use numamma_hook::fork_wiped;
 use numamma_kernel::sys::PAGE;
 
 use super::inherited::{AllZero, Inherited};
@@ -36,8 +34,6 @@ pub struct Account {
     charged: AtomicU64,
     touched: AtomicU64,
     worked: AtomicU64,
-    /// Time since then that threads which were charged waited for a CPU, ns.
-    waited: AtomicU64,
     /// When that was, ns; 0 before the first, which only starts the clock: what is freed once, at the end of a step, is
     /// no churn.
     looked: AtomicU64,
@@ -93,7 +89,7 @@ pub struct Cost {
 #[inline(never)]
 pub fn charge(cost: Cost, now: u64) -> (bool, u32) {
     let least = if fork_wiped::is_forked_child() { CHILD_NS } else { LOOK_NS };
-    account().charge(&OWN, least, cost, now, || Used { waited_ns: waited_since_last(), ..used() })
+    account().charge(&OWN, least, cost, now, used)
 }
 
 /// Whether who was charged before look number `charged`, or never (0), had a part in what was too much.
@@ -111,7 +107,7 @@ pub fn pay_until(until: u64) {
 /// [`LOOK_NS`], until little is charged: what is charged meanwhile moves back from the allocator's memory, which keeps
 /// its pages.
 pub fn begin(now: u64, early_ns: u64) {
-    account().begin(&OWN, now, early_ns, Used { waited_ns: waited_since_last(), ..used() });
+    account().begin(&OWN, now, early_ns, used());
 }
 
 /// The account: made before the process may fork, see [`super::start`].
@@ -153,7 +149,7 @@ impl Account {
     /// See [`begin`].
     fn begin(&self, own: &Own, now: u64, early_ns: u64, used: Used) {
         self.add(own, used);
-        for count in [&self.charged, &self.touched, &self.worked, &self.waited] {
+        for count in [&self.charged, &self.touched, &self.worked] {
             count.store(0, Ordering::Relaxed);
         }
         self.looked.store(now, Ordering::Relaxed);
@@ -162,7 +158,7 @@ impl Account {
 
     /// Adds what a process was charged, with what it `used` so far; returns the bytes that it has placed.
     fn add(&self, own: &Own, used: Used) -> usize {
-        let Used { faults, cpu_ns, placed, waited_ns } = used;
+        let Used { faults, cpu_ns, placed } = used;
         let charged = own.charged.swap(0, Ordering::Relaxed);
         let of_calls = own.of_calls.swap(0, Ordering::Relaxed);
         let faulted = since(faults, own.faults.swap(faults, Ordering::Relaxed)) * FAULT_NS;
@@ -170,7 +166,6 @@ impl Account {
         // Pages that nobody touched cost nothing.
         let touched = charged.min(faulted + of_calls);
         self.worked.fetch_add(worked, Ordering::Relaxed);
-        self.waited.fetch_add(waited_ns, Ordering::Relaxed);
         self.touched.fetch_add(touched, Ordering::Relaxed);
         self.charged.fetch_add(charged, Ordering::Relaxed);
         placed
@@ -179,10 +174,8 @@ impl Account {
     /// Whether what was charged up to the time `now`, ns, in look number `look`, is too much.
     fn is_too_much(&self, now: u64, placed: usize, has_credit: bool, look: u32) -> bool {
         self.charged.store(0, Ordering::Relaxed);
-        let (all, worked) = (self.touched.swap(0, Ordering::Relaxed), self.worked.swap(0, Ordering::Relaxed));
+        let (all, passed) = (self.touched.swap(0, Ordering::Relaxed), self.worked.swap(0, Ordering::Relaxed));
         let last = self.looked.swap(now, Ordering::Relaxed);
-        let waited = self.waited.swap(0, Ordering::Relaxed);
-        let passed = now.saturating_sub(last).saturating_sub(waited).max(worked);
         let used_ns = self.used_ns.load(Ordering::Relaxed).min(CREDIT_NS);
         self.used_ns.store(used_ns + all, Ordering::Relaxed);
         let is_beyond = last > 0 && !has_credit && used_ns + all > CREDIT_NS && passed < PART * all;
@@ -221,31 +214,11 @@ pub struct Used {
     pub cpu_ns: u64,
     /// Bytes of the placed objects in use.
     pub placed: usize,
-    /// Time that the calling thread waited for a CPU since it was asked last, ns.
-    pub waited_ns: u64,
 }
 
 /// What was added since a count was `before`. That of a forked child begins at 0.
 fn since(now: u64, before: u64) -> u64 {
     now.checked_sub(before).unwrap_or(now)
-}
-
-#[repr(C)]
-struct Waited {
-    /// Time that this thread had waited for a CPU when it was asked last, ns.
-    ns: Cell<u64>,
-}
-
-numamma_hook::static_tls!(fn waited() -> Waited, "numamma_apply_waited");
-
-/// See [`Used::waited_ns`]; 0 where that is not known.
-#[inline(never)]
-fn waited_since_last() -> u64 {
-    if sandbox::entered() {
-        return 0;
-    }
-    let _errno = errno::Saved::now();
-    schedstat::waited_ns().map_or(0, |now| since(now, waited().ns.replace(now)))
 }
 
 /// By getrusage(2). Not inlined: its structure would be in the stack frame of the caller, too.
@@ -257,7 +230,7 @@ pub fn used() -> Used {
     unsafe { libc::getrusage(libc::RUSAGE_SELF, &raw mut used) };
     let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
     let placed = in_use::bytes().saturating_add(heap_account::in_use());
-    Used { faults: used.ru_minflt as u64, cpu_ns: ns(used.ru_utime) + ns(used.ru_stime), placed, waited_ns: 0 }
+    Used { faults: used.ru_minflt as u64, cpu_ns: ns(used.ru_utime) + ns(used.ru_stime), placed }
 }
 
 #[cfg(test)]
@@ -266,8 +239,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn used_of(faults: u64) -> Used {
-        Used { faults, ..Used::default() }
+    fn used_of(faults: u64, cpu_ns: u64) -> Used {
+        Used { faults, cpu_ns, ..Used::default() }
     }
 
     /// An account, and the process that it is for.
@@ -296,29 +269,13 @@ mod tests {
     #[test]
     fn one_part_in_twenty_may_be_charged() {
         let too_much = |account: Alone, each_ms: u64, faults: u64| {
-            (1..1000_u64).filter(|n| account.charge(MS, n * each_ms * MS, || used_of(n * faults)).0).count()
+            (1..1000_u64).filter(|n| account.charge(MS, n * MS, || used_of(n * faults, n * each_ms * MS)).0).count()
         };
         let (all, few) = (MS / FAULT_NS, MS / FAULT_NS / 100);
         assert_eq!(too_much(spent(), 20, all), 0);
         assert_eq!(too_much(spent(), 19, all), 98, "a look after every ten, and the first only starts the clock");
         assert_eq!(too_much(Alone::default(), 19, all), 96, "32 mappings are free");
         assert_eq!(too_much(spent(), 19, few), 0, "pages that nobody touched");
-        let of_threads = |cpu_ms: u64| {
-            let account = spent();
-            let used = |n: u64| Used { faults: n * all, cpu_ns: n * cpu_ms * MS, ..Used::default() };
-            (1..1000_u64).filter(|n| account.charge(MS, n * 5 * MS, || used(*n)).0).count()
-        };
-        assert_eq!((of_threads(19), of_threads(20)), (98, 0), "of the CPU time of four threads");
-        let of_a_shared_machine = |waited_ms: u64| {
-            let account = spent();
-            let used = |n: u64| Used { faults: n * all, waited_ns: 10 * waited_ms * MS, ..Used::default() };
-            (1..1000_u64).filter(|n| account.charge(MS, n * 50 * MS, || used(*n)).0).count()
-        };
-        assert_eq!(
-            (of_a_shared_machine(31), of_a_shared_machine(30)),
-            (98, 0),
-            "of the time without waiting for a CPU"
-        );
     }
 
     #[test]
@@ -328,8 +285,8 @@ mod tests {
             let account = spent();
             account.0.paid_until.store(paid_until, Ordering::Relaxed);
             let placed = (placed_ms * MS / FAULT_NS) as usize * PAGE;
-            let used = |n: u64| Used { faults: n * 1000, placed, ..Used::default() };
-            (1..1000_u64).find(|n| account.charge(2 * MS, n * 20 * MS, || used(2 * n)).0)
+            let used = |n: u64| Used { faults: 2 * n * 1000, placed, cpu_ns: n * 20 * MS };
+            (1..1000_u64).find(|n| account.charge(2 * MS, n * 20 * MS, || used(*n)).0)
         };
         assert_eq!((first(0, 0), first(95, 0), first(95, 2000 * MS)), (Some(10), Some(105), Some(10)));
     }
@@ -341,7 +298,7 @@ mod tests {
             let account = spent();
             account.0.begin(&account.1, MS, LOOK_NS / 5, Used::default());
             let now = |n: u64| (1 + n * each_ms) * MS;
-            let found = (1..100_u64).find(|n| account.charge(MS, now(*n), || used_of(n * 1000)).0);
+            let found = (1..100_u64).find(|n| account.charge(MS, now(*n), || used_of(n * 1000, n * each_ms * MS)).0);
             (found, account.0.look_ns() / MS)
         };
         assert_eq!(first(1), (Some(2), 10), "2 ms of 2 ms");
@@ -353,7 +310,7 @@ mod tests {
     #[test]
     fn all_that_were_charged_since_the_look_before_had_a_part() {
         let account = spent();
-        let charge = |cost, ms| account.charge(cost, ms * MS, || used_of(ms * 100_000));
+        let charge = |cost, ms| account.charge(cost, ms * MS, || used_of(ms * 100_000, ms * MS));
         let (_, early) = charge(LOOK_NS, 1);
         let (_, first) = charge(MS, 2);
         assert!(!account.0.had_part(early) && !account.0.had_part(first));
@@ -373,12 +330,12 @@ mod tests {
                 (1..4).any(|n| {
                     account
                         .charge(&own, CHILD_NS, Cost { calls: 0, faults: MS }, child * each_ms * MS, || {
-                            used_of(n * 1000)
+                            used_of(n * 1000, n * each_ms * MS / 3)
                         })
                         .0
                 })
             })
         };
-        assert_eq!((first(66), first(67)), (Some(7), None), "10 ms of three children, once the clock is started");
+        assert_eq!((first(59), first(60)), (Some(7), None), "10 ms of four children, once the clock is started");
     }
 }
