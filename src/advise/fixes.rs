@@ -24,6 +24,7 @@ mod fix;
 mod frees;
 mod gains;
 mod handed_on;
+mod huge;
 mod lines;
 mod places;
 mod words;
@@ -36,10 +37,6 @@ const USES: f64 = 0.05;
 const MOST: f64 = 0.5;
 /// Share of the run's cost from which on a small object that several threads write is worth a look.
 const HOT_SMALL: f64 = 0.05;
-/// Size from which on huge pages may help an object that is accessed at random: ten times what the second-level TLB
-/// reaches with pages of 4 KiB (1,536 entries from Skylake on, Intel 64 and IA-32 Optimization Reference Manual).
-const BEYOND_TLB: u64 = 10 * 1536 * 4096;
-
 /// Name of the advised policy in a prediction.
 const ADVISED: &str = "advised";
 
@@ -143,19 +140,7 @@ fn of_object(summary: &Summary, roles: &Roles, item: &Item, entry: &Entry) -> Ve
         is_hint: true,
         ..new(FixKind::Pad, what, why)
     }));
-    let small_pages = summary.header.thp != "always" && summary.header.page_size <= 4096;
-    // Threads that stream through parts which change hands use all pages, and not at random.
-    let at_random = pattern.kind == PatternKind::Random && !entry.is_swept();
-    if at_random && entry.size >= BEYOND_TLB && small_pages {
-        let what = format!(
-            "unless the program asks for them already, ask for huge pages for {}: madvise(MADV_HUGEPAGE), or huge = \
-             \"require\" in its place",
-            in_words(entry)
-        );
-        let why = format!("accessed at random, {} bytes, transparent huge pages: {}", entry.size, summary.header.thp);
-        let gain = Gain::unpriced(at_most("the model has no price for misses of the TLB", item.share));
-        out.push(Fix { gain, by_policy: false, is_hint: true, ..new(FixKind::HugePages, what, why) });
-    }
+    out.extend(huge::fix(summary, item, entry));
     out
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::page_entries::PageEntries;
 use super::spinning::Spinning;
 use super::stacks::CallStacks;
 use super::stays::Stay;
@@ -166,6 +167,8 @@ pub struct Details {
     pub code_pages: Vec<(Frame, Range<u32>)>,
     /// What these instructions tell of the time of their accesses, as far as known; for the cost model.
     pub access_code: Vec<AccessCode>,
+    /// Where in a page the accesses of each thread and instruction begin; only where all accesses were counted.
+    pub page_entries: PageEntries,
     /// Calls of realloc that made the instances in [`Entry::seen`] larger or smaller.
     pub resizes: u64,
     /// How many of its blocks were freed, and by whom, estimated where not all allocations were reported. Of several
