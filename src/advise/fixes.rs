@@ -59,6 +59,11 @@ pub fn fixes(
     let mut out = gains::priced(summary, patterns, target, advice, changed)?;
     // What slows the program down is nothing to do.
     out.retain(|fix| !fix.gain.is_loss());
+    // Nor what brings nothing, but where it does so together with the others.
+    if out.iter().any(|fix| fix.gain.is_nothing()) && only_together(summary, patterns, target, advice, &out)?.is_none()
+    {
+        out.retain(|fix| !fix.gain.is_nothing());
+    }
     let relies_on_threads = out.iter().any(|fix| fix.by_policy);
     let moving = migrating(summary, advice).filter(|_| !is_spread(advice));
     out.extend(moving.or_else(|| binding(summary, advice).filter(|_| relies_on_threads)));
@@ -66,10 +71,14 @@ pub fn fixes(
     let only_binds = is_bound_by_policy(advice) && advice.policy.objects.is_empty();
     let prediction = only_binds.then(|| predict(summary, patterns, target, advice, &[])).transpose()?;
     let advised = prediction.as_ref().and_then(|p| p.policies.iter().find(|price| price.name == ADVISED));
-    out.extend(handed_on::fixes(summary, &roles, advice, advised));
+    let handed_on = handed_on::fixes(summary, &roles, advice, advised);
+    out.extend(handed_on.into_iter().filter(|fix| !fix.gain.is_nothing()));
     out.extend(balance::fixes(summary, &roles));
     out.extend(lines::fixes(summary));
     out.extend(frees::fixes(summary));
+    for fix in out.iter_mut().filter(|fix| fix.places.is_empty()) {
+        fix.places = places::of_threads(summary, &roles);
+    }
     let order = |f: &Fix| (f.is_hint, -f.saves.unwrap_or(0.0), -f.share);
     out.sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(std::cmp::Ordering::Equal));
     Ok(out)
@@ -134,7 +143,8 @@ fn of_object(summary: &Summary, roles: &Roles, item: &Item, entry: &Entry) -> Ve
     }
     // A trace tells it exactly: see `lines`.
     let is_guess = sharing_score(summary).is_none();
-    out.extend(padding(roles, entry, item, pattern.kind).filter(|_| is_guess).map(|(what, why)| Fix {
+    let places: Vec<Place> = hottest(summary, entry).into_iter().collect();
+    out.extend(padding(roles, entry, item, pattern.kind, &places).filter(|_| is_guess).map(|(what, why)| Fix {
         gain: Gain::unpriced(at_most("the model has no price for lines that threads take from each other", item.share)),
         by_policy: false,
         is_hint: true,
@@ -182,14 +192,15 @@ fn parallel_first_touch(roles: &Roles, entry: &Entry, evidence: &str) -> Option<
 }
 
 /// A hint that several threads write within a page.
-fn padding(roles: &Roles, entry: &Entry, item: &Item, kind: PatternKind) -> Option<(String, String)> {
+fn padding(roles: &Roles, entry: &Entry, item: &Item, kind: PatternKind, places: &[Place]) -> Option<(String, String)> {
     let writers = users(roles, entry, |c| c.writes);
     if kind != PatternKind::Small || item.share < HOT_SMALL || writers < 2 {
         return None;
     }
     let what = format!(
-        "if the threads write different parts of {}, give each of them a cache line of its own (alignas(64), padding)",
-        in_words(entry)
+        "if the threads write different parts of {}, give each of them a cache line of its own ({} or padding)",
+        in_words(entry),
+        lines::Aligned::of(places).words()
     );
     let why = format!(
         "{writers} threads write its {} bytes, and {:.0} % of the cost is there; samples do not tell whether it is the same word",

@@ -40,6 +40,7 @@ mod short_threads;
 mod small;
 mod spectrum;
 mod structure;
+mod together;
 mod unpaged;
 mod view;
 
@@ -54,6 +55,7 @@ pub use roles::{Rank, Role, Roles, roles};
 pub use sharing::{REMOTE_SCORE, SHARING_SCORE, Shared, SharingKind, Side, sharing, sharing_score};
 pub use short_threads::{ShortThreads, short_threads};
 pub use spectrum::Spectrum;
+pub use together::{InTurn, in_turn};
 pub use unpaged::{mostly_unpaged, unpaged_share};
 pub use view::{CodeAccesses, ObjectView, PageAccess, Row, Sampling, cost_shares, view_of};
 

@@ -6,6 +6,8 @@
 
 use std::collections::BTreeSet;
 
+use numamma_plan::policy::Size;
+
 use super::fix::{Fix, FixKind, Gain};
 use super::places::{allocation, hottest, initialisation};
 use super::words::in_words;
@@ -22,6 +24,10 @@ const BEYOND_TLB: u64 = 10 * 1536 * SMALL;
 const SMALL: u64 = 4096;
 /// Share of the accesses that must be at random: most.
 const AT_RANDOM: f64 = 0.5;
+/// Samples from which on they tell how the object is accessed.
+const LEAST_SAMPLES: f64 = 10.0;
+/// Standard deviations that chance makes of a count of samples.
+const CHANCE: f64 = 3.0;
 /// Most of the time of an access at random that a walk of the page tables takes: caches of the processor hold the upper
 /// levels (Intel 64 and IA-32 Software Developer's Manual, volume 3, Caching Translation Information), so that it waits for
 /// one entry, and that takes at most as long as the access itself.
@@ -36,7 +42,7 @@ pub(super) fn fix(summary: &Summary, item: &Item, entry: &Entry) -> Option<Fix> 
     }
     let random = random_share(summary, item, entry).filter(|share| *share > AT_RANDOM)?;
     let share = random * item.share;
-    if share < HOT_SMALL || pages_in_use(summary, entry) * SMALL as f64 <= BEYOND_TLB as f64 {
+    if share < HOT_SMALL || !is_wide(summary, entry) {
         return None;
     }
     let first = match header.thp.as_str() {
@@ -49,11 +55,12 @@ pub(super) fn fix(summary: &Summary, item: &Item, entry: &Entry) -> Option<Fix> 
         in_words(entry)
     );
     let why = format!(
-        "{:.0} % of its accesses are at random, over {} bytes: with pages of {SMALL} bytes nearly each of them misses the \
-         TLB, which reaches some {} bytes; transparent huge pages: {}",
+        "{:.0} % of its accesses are at random, over {}: with pages of {} most of these miss the TLB, which reaches some {}; \
+         transparent huge pages: {}",
         100.0 * random,
-        entry.size,
-        BEYOND_TLB / 10,
+        Size(entry.size),
+        Size(SMALL),
+        Size(BEYOND_TLB / 10),
         header.thp
     );
     let high = 1.0 / (1.0 - WALK * share);
@@ -95,16 +102,18 @@ fn random_share(summary: &Summary, item: &Item, entry: &Entry) -> Option<f64> {
     }
 }
 
-/// Pages that are accessed, estimated where not all accesses were counted: of `n` samples at random to `p` pages, about
-/// n^2 / 2p are to a page that had one before.
-fn pages_in_use(summary: &Summary, entry: &Entry) -> f64 {
+/// Whether more pages are accessed than the TLB reaches. Where not all accesses were counted, the samples that are on a page
+/// with another one tell it: fewer pages have more of them, beyond what chance makes.
+fn is_wide(summary: &Summary, entry: &Entry) -> bool {
     let seen = entry.cells.iter().map(|cell| (cell.instance, cell.page)).collect::<BTreeSet<_>>().len() as f64;
+    let pages = (BEYOND_TLB / SMALL) as f64;
     if summary.header.sampling.sampler == TRACE {
-        return seen;
+        return seen > pages;
     }
     let samples = entry.cells.len() as f64;
-    let again = (samples - seen).max(1.0);
-    seen.max(samples * samples / (2.0 * again))
+    // Of samples at random, to so many pages.
+    let again = samples - pages * -(-samples / pages).exp_m1();
+    samples >= LEAST_SAMPLES && samples - seen <= again + CHANCE * again.max(1.0).sqrt()
 }
 
 #[cfg(test)]
@@ -133,6 +142,33 @@ mod tests {
             more: Vec::new(),
         };
         fix(summary, &item, &summary.entries[0])
+    }
+
+    #[test]
+    fn samples_on_a_few_pages_are_no_large_table() {
+        let random = |bytes: u64| {
+            let mut summary = table(bytes, "timer", 0);
+            let frame = crate::profile::records::Frame { module: 0, offset: 8 };
+            let code = crate::profile::records::AccessCode {
+                frame,
+                address: AddressKind::Loaded,
+                body: 9,
+                gap: 9,
+                behind: 9,
+                later: 1,
+            };
+            let details = &mut summary.entries[0].details;
+            let cost = crate::profile::summary::Counters { cost_ns: 9, ..Default::default() };
+            (details.access_code, details.code) = (vec![code], vec![(frame, cost)]);
+            summary
+        };
+        assert!(found(&random(256 << 20), 1.0).is_some());
+        let mut narrow = random(32 << 20);
+        narrow.entries[0].size = 256 << 20;
+        assert_eq!(found(&narrow, 1.0), None);
+        let mut swept = random(256 << 20);
+        swept.entries[0].details.access_code[0].address = AddressKind::Counted;
+        assert_eq!(found(&swept, 1.0), None);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::fix::Place;
+use crate::detect::Roles;
+use crate::detect::roles::Kind;
 use crate::profile::records::{Frame, Location};
 use crate::profile::summary::{CodePart, Entry, Step, Summary, base_name};
 
@@ -42,6 +44,23 @@ pub(super) fn initialisation(summary: &Summary, entry: &Entry) -> Option<Place> 
 pub(super) fn of_part(summary: &Summary, role: &'static str, part: &CodePart) -> Place {
     let location = part.nest.and_then(|nest| summary.symbols.get(&nest)).and_then(|l| l.first());
     location.map_or_else(|| of_words(summary, role, &part.place), |l| place(role, l))
+}
+
+/// Where the threads that work are created, or what they run, a place for each kind; of OpenMP, whose runtime does both,
+/// the code with the highest cost.
+pub(super) fn of_threads(summary: &Summary, roles: &Roles) -> Vec<Place> {
+    let location = |frame: Option<Frame>| summary.symbols.get(&frame?)?.first();
+    let of_kind = |kind: &Kind| {
+        let (routine, site) = *kind.origins.first().filter(|_| !kind.openmp && !kind.slots.is_empty())?;
+        let created = || Some(place("creation", location(site)?));
+        created().or_else(|| Some(place("start", location(routine)?)))
+    };
+    let mut found: Vec<Place> = roles.kinds.iter().filter_map(of_kind).collect();
+    found.retain(|place| place.line.is_some());
+    if found.is_empty() {
+        found.extend(summary.entries.iter().find_map(|entry| hottest(summary, entry)));
+    }
+    found
 }
 
 /// `function file:line`, with the path of the file where one of that name is in the symbols.
