@@ -127,7 +127,9 @@ fn of_object(summary: &Summary, roles: &Roles, item: &Item, entry: &Entry) -> Ve
                 format!("interleave {} over the nodes: numa_alloc_interleaved, or mbind(MPOL_INTERLEAVE) before it is written", in_words(entry)),
                 pattern.evidence.clone(),
             ));
-            if pattern.kind == PatternKind::ReadShared {
+            // All use all of it at random; that one thread filled it before is no other use, where all is counted.
+            let is_traced = summary.header.sampling.sampler == crate::profile::record::TRACE;
+            if pattern.kind == PatternKind::ReadShared || (pattern.kind == PatternKind::Random && is_traced) {
                 out.extend(copies::of(summary, entry, &pattern.evidence).map(|found| Fix {
                     by_policy: false,
                     is_hint: found.is_hint,

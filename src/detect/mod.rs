@@ -61,6 +61,7 @@ pub use view::{CodeAccesses, ObjectView, PageAccess, Row, Sampling, cost_shares,
 
 use std::borrow::Cow;
 
+use crate::profile::record::TRACE;
 use crate::profile::summary::{AccessFilter, Entry, Summary, TIME_SLOTS};
 use samples::Samples;
 
@@ -246,5 +247,8 @@ pub fn classify_accesses(summary: &Summary, filter: AccessFilter) -> Vec<Pattern
     let mut patterns: Vec<Pattern> = cores::on_all(summary.entries.iter().zip(weights).collect(), alone);
     pool::judge(summary, &roles, filter, classify, &mut patterns);
     summary.entries.iter().zip(&mut patterns).for_each(|(entry, pattern)| unpaged::weigh(entry, pattern));
+    if summary.header.sampling.sampler == TRACE {
+        patterns.iter_mut().for_each(Pattern::say_accesses);
+    }
     patterns
 }
