@@ -138,6 +138,27 @@ pub(super) fn fixes(summary: &Summary, roles: &Roles) -> Vec<Fix> {
     out
 }
 
+/// Whether a worker makes more accesses only because it got more CPU time than others that wanted as much, as where threads
+/// take their work from a queue while other programs have the CPUs: nobody waits for it.
+fn is_by_cpu_time(summary: &Summary, roles: &Roles, team: &Team, most: &Worker, limit: f64) -> bool {
+    let of = |worker: &Worker| {
+        let own = summary.threads.iter().filter(|thread| roles.place(thread.id) == Some(worker.place));
+        own.fold((0.0, 0.0), |(ran, wanted), thread| {
+            let waits = thread.waits.unwrap_or_default();
+            let could_run = waits.seen_ns.saturating_sub(waits.blocked_ns).max(waits.ran_ns);
+            (ran + waits.ran_ns as f64, wanted + could_run as f64)
+        })
+    };
+    let workers: Vec<(f64, f64)> = team.work.iter().map(of).collect();
+    if workers.iter().any(|(ran, _)| *ran <= 0.0) {
+        return false;
+    }
+    let mean = |values: fn(&(f64, f64)) -> f64| workers.iter().map(values).sum::<f64>() / workers.len() as f64;
+    let (ran, wanted) = of(most);
+    let work = most.accesses as f64 / team.mean();
+    work / (ran / mean(|w| w.0)) < limit && wanted / mean(|w| w.1) < limit
+}
+
 fn uneven(summary: &Summary, roles: &Roles, team: &Team) -> Option<Fix> {
     let most = team.work.iter().max_by_key(|worker| worker.accesses)?;
     let (mean, work) = (team.mean(), most.accesses as f64);
@@ -148,6 +169,9 @@ fn uneven(summary: &Summary, roles: &Roles, team: &Team) -> Option<Fix> {
     // Short threads of one kind take each other's place as they happen to end: more of them in a place are no more work
     // for one thread.
     if most.of_one() < limit * team.work.iter().map(Worker::of_one).sum::<f64>() / team.work.len() as f64 {
+        return None;
+    }
+    if is_by_cpu_time(summary, roles, team, most, limit) {
         return None;
     }
     let what = "divide the work by its cost and not by its number: schedule(dynamic) or (guided), or shorter parts";
@@ -239,6 +263,27 @@ mod tests {
         let work: Vec<u32> = teams(&summary, &roles)[0].work.iter().map(|worker| worker.threads).collect();
         assert!(work.contains(&3), "{work:?}");
         assert_eq!(fixes(&summary, &roles), []);
+    }
+
+    /// Two threads take pieces of work from a queue; one waits for a CPU most of the time, or for the other one.
+    #[test]
+    fn more_work_by_more_cpu_time_is_not_uneven() {
+        let user = |at: u64, _: &mut _| if at / 4096 % 4 == 0 { 1 } else { 2 };
+        let waiting = |ran_ns: [u64; 2], blocked_ns: u64| {
+            let mut summary = profile(3, "never", vec![entry("grid", 64 << 20, 1000, 80_000, user)]);
+            summary.header.sampling.sampler = TRACE.into();
+            for thread in &mut summary.threads[1..] {
+                (thread.creator, thread.end_ns) = (Some(0), Some(1_000));
+                let first = thread.id == 1;
+                let (ran_ns, blocked_ns) = (ran_ns[usize::from(!first)], if first { blocked_ns } else { 0 });
+                let waits = crate::profile::records::Waits { ran_ns, blocked_ns, seen_ns: 1_000, ..Default::default() };
+                thread.waits = Some(waits);
+            }
+            fixes(&summary, &roles(&summary)).len()
+        };
+        assert_eq!(waiting([250, 750], 0), 0, "a queue on one CPU");
+        assert_eq!(waiting([250, 750], 750), 1, "it waits for the other one");
+        assert_eq!(waiting([500, 500], 0), 1, "it waits in a loop");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! that it touched first, and another array of the same size that the same instructions read, because the two change
 //! their roles.
 
-use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use super::USES;
 use super::words::in_words;
@@ -25,7 +25,7 @@ pub(super) struct Copies {
 /// The finding for an object that `evidence` shows to be read by all; none where something tells of a later writer.
 pub(super) fn of(summary: &Summary, entry: &Entry, evidence: &str) -> Option<Copies> {
     let is_traced = summary.header.sampling.sampler == TRACE;
-    let last_writes = Writes::of(entry);
+    let last_writes = Writes::of(entry, is_traced);
     let is_rewritten = || if is_traced { is_written_again(entry) } else { is_likely_rewritten(summary, entry) };
     if last_writes == Writes::After || is_rewritten() {
         return None;
@@ -71,14 +71,15 @@ fn if_nothing_writes(name: String) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writes {
     Before,
-    /// In the same time slot. A trace counts what is between two readings of its counters, a second or more, as one time.
+    /// In the same time slot. A trace counts what is between two readings of its counters, a second or more, as one time, and
+    /// what ended threads have counted before what the others have: one slot behind the first shared reads is the same.
     Beside,
     /// Or that is not known.
     After,
 }
 
 impl Writes {
-    fn of(entry: &Entry) -> Writes {
+    fn of(entry: &Entry, is_traced: bool) -> Writes {
         let mut first_reads = std::collections::BTreeMap::<ThreadId, u16>::new();
         for cell in entry.cells.iter().filter(|c| c.counters.reads > 0) {
             let first = first_reads.entry(cell.thread).or_insert(cell.slot);
@@ -88,11 +89,13 @@ impl Writes {
         slots.sort_unstable();
         // Accesses without a page have no time.
         let Some(shared) = slots.get(1).filter(|_| entry.details.unpaged.writes == 0) else { return Writes::After };
-        let last = entry.cells.iter().filter(|c| c.counters.writes > 0).map(|c| c.slot).max();
-        match last.map(|last| last.cmp(shared)) {
-            None | Some(Ordering::Less) => Writes::Before,
-            Some(Ordering::Equal) => Writes::Beside,
-            Some(Ordering::Greater) => Writes::After,
+        let written = || entry.cells.iter().filter(|c| c.counters.writes > 0).map(|c| c.slot);
+        let behind: BTreeSet<u16> = written().filter(|slot| slot > shared).collect();
+        match behind.len() {
+            0 if written().all(|slot| slot < *shared) => Writes::Before,
+            0 => Writes::Beside,
+            1 if is_traced => Writes::Beside,
+            _ => Writes::After,
         }
     }
 }
@@ -177,6 +180,10 @@ mod tests {
         let mut together = table(0);
         together.cells.iter_mut().for_each(|cell| cell.slot = 63);
         assert_eq!(is_hint(TRACE, vec![together.clone()]), Some(true));
+        together.cells[0].slot = 62;
+        together.cells[1].slot = 61;
+        together.cells[2].slot = 61;
+        assert_eq!(is_hint(TRACE, vec![together.clone()]), Some(true), "counters of the main thread are read last");
         together.total.writes = 100_000_000;
         assert_eq!(is_hint(TRACE, vec![together]), None, "written again and again");
     }
