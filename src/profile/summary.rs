@@ -47,7 +47,6 @@ pub use by_others::ByOthers;
 pub(crate) use code_parts::{MAX_PARTS, of_part as ordered_code};
 pub(crate) use divided::rank;
 pub use identity::{base_name, demangle};
-pub use page_entries::PageEntries;
 pub use selection::Selection;
 pub(crate) use spinning::SpinTally;
 pub use spinning::{SpinCell, Spinning};

@@ -156,7 +156,8 @@ fn is_by_cpu_time(summary: &Summary, roles: &Roles, team: &Team, most: &Worker, 
     let mean = |values: fn(&(f64, f64)) -> f64| workers.iter().map(values).sum::<f64>() / workers.len() as f64;
     let (ran, wanted) = of(most);
     let work = most.accesses as f64 / team.mean();
-    work / (ran / mean(|w| w.0)) < limit && wanted / mean(|w| w.1) < limit
+    // On a busy machine the others wait long for a CPU, and end before it all the same.
+    work / (ran / mean(|w| w.0)) < limit && wanted / mean(|w| w.1) < UNEVEN_COUNTS
 }
 
 fn uneven(summary: &Summary, roles: &Roles, team: &Team) -> Option<Fix> {
@@ -268,7 +269,7 @@ mod tests {
     /// Two threads take pieces of work from a queue; one waits for a CPU most of the time, or for the other one.
     #[test]
     fn more_work_by_more_cpu_time_is_not_uneven() {
-        let user = |at: u64, _: &mut _| if at / 4096 % 4 == 0 { 1 } else { 2 };
+        let user = |at: u64, _: &mut _| if (at / 4096).is_multiple_of(4) { 1 } else { 2 };
         let waiting = |ran_ns: [u64; 2], blocked_ns: u64| {
             let mut summary = profile(3, "never", vec![entry("grid", 64 << 20, 1000, 80_000, user)]);
             summary.header.sampling.sampler = TRACE.into();

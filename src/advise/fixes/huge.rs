@@ -11,7 +11,7 @@ use numamma_plan::policy::Size;
 use super::fix::{Fix, FixKind, Gain};
 use super::places::{allocation, hottest, initialisation};
 use super::words::in_words;
-use super::{HOT_SMALL, Item};
+use crate::advise::Item;
 use crate::detect::PatternKind;
 use crate::profile::record::{FAULT, TRACE};
 use crate::profile::records::AddressKind;
@@ -20,6 +20,8 @@ use crate::profile::summary::{Entry, Summary};
 /// Size from which on huge pages may help an object that is accessed at random: ten times what the second-level TLB
 /// reaches with pages of 4 KiB (1,536 entries from Skylake on, Intel 64 and IA-32 Optimization Reference Manual).
 const BEYOND_TLB: u64 = 10 * 1536 * SMALL;
+/// Share of the run's cost from which on accesses at random are worth a look: half of it is the most that they gain.
+const WORTH: f64 = 0.05;
 /// Bytes of a small page.
 const SMALL: u64 = 4096;
 /// Share of the accesses that must be at random: most.
@@ -42,7 +44,7 @@ pub(super) fn fix(summary: &Summary, item: &Item, entry: &Entry) -> Option<Fix> 
     }
     let random = random_share(summary, item, entry).filter(|share| *share > AT_RANDOM)?;
     let share = random * item.share;
-    if share < HOT_SMALL || !is_wide(summary, entry) {
+    if share < WORTH || !is_wide(summary, entry) {
         return None;
     }
     let first = match header.thp.as_str() {

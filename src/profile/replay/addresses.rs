@@ -14,7 +14,7 @@ use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess,
     Register, UsedMemory,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cfg::MAX_FUNCTION_BYTES;
 use super::spins::spins;
@@ -147,12 +147,26 @@ struct Flow {
     loads: FxHashMap<u64, (Origins, Origins)>,
     /// By instruction that mixes: its bit, and what its operands come from.
     mixers: FxHashMap<u64, (Origins, Origins)>,
+    /// Operands that the loop stores to, and those of its loads.
+    stored: FxHashSet<Operand>,
+    operands: FxHashMap<u64, Operand>,
 }
+
+/// Base, index and displacement.
+type Operand = (Register, Register, u64);
 
 /// Bit of the first instruction that mixes; there are no more of them than loads, the others count as additions.
 const FIRST_MIXER: u32 = u64::BITS;
-/// All loads, and [`UNKNOWN`].
-const LOADS: Origins = u64::MAX as Origins;
+/// The bit of values that change from turn to turn: an instruction makes them of its own last result.
+const VARIES: Origins = 1 << (Origins::BITS - 1);
+
+/// Whether an instruction makes a value of the last one at its place.
+fn updates(info: &InstructionInfo) -> bool {
+    let used = info.used_registers();
+    let is_read = |full: Register| used.iter().any(|r| reads(r.access()) && r.register().full_register() == full);
+    let in_register = used.iter().filter(|r| writes(r.access())).any(|r| is_read(r.register().full_register()));
+    in_register || accesses(info).any(|m| reads(m.access()) && writes(m.access()))
+}
 
 /// Whether an instruction spreads the bits of its operands over the result. A mask or a division is no such thing: both
 /// make a ring of a counter.
@@ -168,6 +182,8 @@ impl Flow {
             slots: FxHashMap::default(),
             loads: FxHashMap::default(),
             mixers: FxHashMap::default(),
+            stored: FxHashSet::default(),
+            operands: FxHashMap::default(),
         }
     }
 
@@ -192,7 +208,7 @@ impl Flow {
     /// The origins of the result of an instruction whose operands come from `value`.
     fn mixed(&mut self, i: &Instruction, value: Origins) -> Origins {
         let next = FIRST_MIXER + self.mixers.len() as u32;
-        if !mixes(i.mnemonic()) || (next == Origins::BITS && !self.mixers.contains_key(&i.ip())) {
+        if !mixes(i.mnemonic()) || (next + 1 == Origins::BITS && !self.mixers.contains_key(&i.ip())) {
             return value;
         }
         let (bit, operands) = self.mixers.entry(i.ip()).or_insert_with(|| (1 << next, 0));
@@ -222,6 +238,11 @@ impl Flow {
                 value |= if reads(memory.access()) { self.slots.get(&slot).copied().unwrap_or(0) } else { 0 };
                 continue;
             }
+            let operand = (memory.base(), memory.index(), memory.displacement());
+            if writes(memory.access()) {
+                self.stored.insert(operand);
+            }
+            self.operands.insert(i.ip(), operand);
             let bit = self.bit(i.ip());
             if let Some(load) = self.loads.get_mut(&i.ip()) {
                 load.1 |= address;
@@ -230,6 +251,9 @@ impl Flow {
         }
         if !is_zero {
             value = self.mixed(i, value);
+            if updates(info) {
+                value |= VARIES;
+            }
         }
         for memory in accesses(info).filter(|m| writes(m.access())) {
             if let Some(slot) = Flow::slot(memory) {
@@ -259,10 +283,14 @@ impl Flow {
         if from & UNKNOWN != 0 {
             return AddressKind::Unknown;
         }
+        // What lies at a place that stays the same, as the beginning of an array in a structure, stays the same as well.
+        let is_fixed =
+            |ip: &u64, own: Origins| own == 0 && self.operands.get(ip).is_none_or(|at| !self.stored.contains(at));
+        let is_loaded = || self.loads.iter().any(|(ip, (bit, own))| from & bit != 0 && !is_fixed(ip, *own));
         let feeds_itself = |(bit, own): &(Origins, Origins)| from & bit != 0 && own & bit != 0;
         if self.loads.values().any(feeds_itself) {
             AddressKind::Chained
-        } else if from & LOADS != 0 || self.mixers.values().any(feeds_itself) {
+        } else if is_loaded() || self.mixers.values().any(feeds_itself) {
             AddressKind::Loaded
         } else {
             AddressKind::Counted
@@ -317,6 +345,19 @@ mod tests {
         let ring =
             [0x48, 0xff, 0xc0, 0x48, 0x21, 0xc8, 0x48, 0x83, 0x04, 0xc7, 0x01, 0x48, 0xff, 0xce, 0x75, 0xf0, 0xc3];
         assert_eq!(kinds(&ring)[0].1, AddressKind::Counted);
+    }
+
+    #[test]
+    fn the_beginning_of_an_array_that_is_loaded_again_is_no_index() {
+        // 0: mov rdx,[rdi]; 3: movzx ecx,byte [rdx+rax]; 7: add [rdi+8],rcx; b: inc rax; e: cmp rax,rsi; 11: jne 0
+        let array = [
+            0x48, 0x8b, 0x17, 0x0f, 0xb6, 0x0c, 0x02, 0x48, 0x01, 0x4f, 0x08, 0x48, 0xff, 0xc0, 0x48, 0x39, 0xf0, 0x75,
+            0xed, 0xc3,
+        ];
+        assert_eq!(kinds(&array)[1].1, AddressKind::Counted);
+        // A list whose place is in a structure: 0: mov rdx,[rdi]; 3: mov rcx,[rdx]; 6: mov [rdi],rcx; 9: dec rsi; c: jne 0
+        let list = [0x48, 0x8b, 0x17, 0x48, 0x8b, 0x0a, 0x48, 0x89, 0x0f, 0x48, 0xff, 0xce, 0x75, 0xf2, 0xc3];
+        assert_eq!(kinds(&list)[1].1, AddressKind::Loaded);
     }
 
     #[test]

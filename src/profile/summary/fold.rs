@@ -123,7 +123,12 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout, means: &
     }
     uses.all.iter().filter(|u| spun.contains(&u.ip)).for_each(|u| spinning.add_code(u.ip, &u.counters));
     assign_code(&mut layout, code.finish(), &tables.access_code);
-    tables.entered.assign(&mut layout);
+    // Not of the parts of objects that are divided.
+    let undivided =
+        |object| layout.places.get(&object).filter(|place| place.division.is_none()).map(|place| place.entry);
+    for (entry, found) in tables.entered.by_entry(undivided) {
+        layout.entries[entry as usize].details.page_entries = found;
+    }
     code_shares::assign_pages(&mut layout, parts.whole(&uses));
     let touches = FirstTouches { seen, sampled, period: tables.stats.events.fault_period };
     touches.assign(&mut layout);

@@ -7,8 +7,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::entries::Layout;
-use super::types::ratio;
+use super::types::PageEntries;
 use crate::profile::records::{Folded, Frame, ObjectId};
 
 /// Lines of 64 bytes in a page of 4 KiB, one bit each.
@@ -19,28 +18,6 @@ const PAGE_SHIFT: u32 = 12;
 const AT_ENDS: u32 = 8;
 /// Pages by object and instruction that are told apart, 48 bytes each; of further ones nothing is known.
 const MOST: usize = 1 << 22;
-
-/// Accesses to an entry by how the pages are entered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PageEntries {
-    /// Accesses that are as at random.
-    pub random: u64,
-    /// All of which it is known.
-    pub all: u64,
-}
-
-impl PageEntries {
-    /// The share that is as at random, 0 to 1; none where it is not known.
-    pub fn random_share(&self) -> Option<f64> {
-        (self.all > 0).then(|| ratio(self.random, self.all))
-    }
-
-    /// Adds those of another process.
-    pub fn add(&mut self, other: &PageEntries) {
-        self.random = self.random.saturating_add(other.random);
-        self.all = self.all.saturating_add(other.all);
-    }
-}
 
 /// Sums over the pages that an instruction accesses.
 #[derive(Debug, Clone, Copy, Default)]
@@ -84,19 +61,17 @@ impl Entered {
         *accesses = accesses.saturating_add(a.reads.saturating_add(a.writes));
     }
 
-    /// Gives the entries of the layout what is known of them; not the parts of objects that are divided.
-    pub fn assign(&self, layout: &mut Layout) {
+    /// What is known by entry, of the objects for which `entry_of` names one.
+    pub fn by_entry(&self, entry_of: impl Fn(ObjectId) -> Option<u32>) -> FxHashMap<u32, PageEntries> {
         let mut sums: FxHashMap<(u32, Frame), OfCode> = FxHashMap::default();
         for ((object, ip, _), (lines, accesses)) in &self.0 {
-            if let Some(place) = layout.places.get(object).filter(|place| place.division.is_none()) {
-                sums.entry((place.entry, *ip)).or_default().add(*lines, *accesses);
+            if let Some(entry) = entry_of(*object) {
+                sums.entry((entry, *ip)).or_default().add(*lines, *accesses);
             }
         }
-        for ((entry, _), sum) in sums {
-            if let Some(entry) = layout.entries.get_mut(entry as usize) {
-                entry.details.page_entries.add(&sum.entries());
-            }
-        }
+        let mut found: FxHashMap<u32, PageEntries> = FxHashMap::default();
+        sums.into_iter().for_each(|((entry, _), sum)| found.entry(entry).or_default().add(&sum.entries()));
+        found
     }
 }
 

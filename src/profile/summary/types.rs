@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::page_entries::PageEntries;
 use super::spinning::Spinning;
 use super::stacks::CallStacks;
 use super::stays::Stay;
@@ -187,6 +186,28 @@ pub struct Extrapolated {
     pub between: Vec<PageRange>,
     /// Near a page that was sampled: right in the sum of many pages, not for each of them.
     pub around: Vec<PageRange>,
+}
+
+/// Accesses to an entry by how the pages are entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PageEntries {
+    /// Accesses that are as at random.
+    pub random: u64,
+    /// All of which it is known.
+    pub all: u64,
+}
+
+impl PageEntries {
+    /// The share that is as at random, 0 to 1; none where it is not known.
+    pub fn random_share(&self) -> Option<f64> {
+        (self.all > 0).then(|| ratio(self.random, self.all))
+    }
+
+    /// Adds those of another process.
+    pub fn add(&mut self, other: &PageEntries) {
+        self.random = self.random.saturating_add(other.random);
+        self.all = self.all.saturating_add(other.all);
+    }
 }
 
 /// Pages of one instance.
