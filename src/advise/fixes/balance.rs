@@ -149,7 +149,13 @@ fn is_by_cpu_time(summary: &Summary, roles: &Roles, team: &Team, most: &Worker, 
             (ran + waits.ran_ns as f64, wanted + could_run as f64)
         })
     };
-    let workers: Vec<(f64, f64)> = team.work.iter().map(of).collect();
+    // A team of OpenMP waits at the end of each loop, often in loops of its own, and what runs is no measure of its work.
+    if roles.kinds.get(team.kind).is_some_and(|kind| kind.openmp) {
+        return false;
+    }
+    // A main thread that waits for the others to end does not take part.
+    let is_main = |worker: &&Worker| roles.of(worker.first).is_some_and(|role| role.kind == MAIN);
+    let workers: Vec<(f64, f64)> = team.work.iter().filter(|worker| !is_main(worker)).map(of).collect();
     if workers.iter().any(|(ran, _)| *ran <= 0.0) {
         return false;
     }
