@@ -26,6 +26,7 @@ mod fix;
 mod frees;
 mod gains;
 mod handed_on;
+mod huge;
 mod lines;
 mod places;
 mod words;
@@ -38,10 +39,6 @@ const USES: f64 = 0.05;
 const MOST: f64 = 0.5;
 /// Share of the run's cost from which on a small object that several threads write is worth a look.
 const HOT_SMALL: f64 = 0.05;
-/// Size from which on huge pages may help an object that is accessed at random: ten times what the second-level TLB
-/// reaches with pages of 4 KiB (1,536 entries from Skylake on, Intel 64 and IA-32 Optimization Reference Manual).
-const BEYOND_TLB: u64 = 10 * 1536 * 4096;
-
 /// Name of the advised policy in a prediction.
 const ADVISED: &str = "advised";
 
@@ -64,6 +61,11 @@ pub fn fixes(
     let mut out = gains::priced(summary, patterns, target, advice, changed)?;
     // What slows the program down is nothing to do.
     out.retain(|fix| !fix.gain.is_loss());
+    // Nor what brings nothing, but where it does so together with the others.
+    if out.iter().any(|fix| fix.gain.is_nothing()) && only_together(summary, patterns, target, advice, &out)?.is_none()
+    {
+        out.retain(|fix| !fix.gain.is_nothing());
+    }
     let relies_on_threads = out.iter().any(|fix| fix.by_policy);
     let moving = migrating(summary, advice).filter(|_| !is_spread(advice));
     out.extend(moving.or_else(|| binding(summary, advice).filter(|_| relies_on_threads)));
@@ -71,10 +73,14 @@ pub fn fixes(
     let only_binds = is_bound_by_policy(advice) && advice.policy.objects.is_empty();
     let prediction = only_binds.then(|| predict(summary, patterns, target, advice, &[])).transpose()?;
     let advised = prediction.as_ref().and_then(|p| p.policies.iter().find(|price| price.name == ADVISED));
-    out.extend(handed_on::fixes(summary, &roles, advice, advised));
+    let handed_on = handed_on::fixes(summary, &roles, advice, advised);
+    out.extend(handed_on.into_iter().filter(|fix| !fix.gain.is_nothing()));
     out.extend(balance::fixes(summary, &roles));
     out.extend(lines::fixes(summary));
     out.extend(frees::fixes(summary));
+    for fix in out.iter_mut().filter(|fix| fix.places.is_empty()) {
+        fix.places = places::of_threads(summary, &roles);
+    }
     let order = |f: &Fix| (f.is_hint, -f.saves.unwrap_or(0.0), -f.share);
     out.sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(std::cmp::Ordering::Equal));
     Ok(out)
@@ -123,7 +129,9 @@ fn of_object(summary: &Summary, roles: &Roles, item: &Item, entry: &Entry) -> Ve
                 format!("interleave {} over the nodes: numa_alloc_interleaved, or mbind(MPOL_INTERLEAVE) before it is written", in_words(entry)),
                 pattern.evidence.clone(),
             ));
-            if pattern.kind == PatternKind::ReadShared {
+            // All use all of it at random; that one thread filled it before is no other use, where all is counted.
+            let is_traced = summary.header.sampling.sampler == crate::profile::record::TRACE;
+            if pattern.kind == PatternKind::ReadShared || (pattern.kind == PatternKind::Random && is_traced) {
                 out.extend(copies::of(summary, entry, &pattern.evidence).map(|found| Fix {
                     by_policy: false,
                     is_hint: found.is_hint,
@@ -139,25 +147,14 @@ fn of_object(summary: &Summary, roles: &Roles, item: &Item, entry: &Entry) -> Ve
     }
     // A trace tells it exactly: see `lines`.
     let is_guess = sharing_score(summary).is_none();
-    out.extend(padding(roles, entry, item, pattern.kind).filter(|_| is_guess).map(|(what, why)| Fix {
+    let places: Vec<Place> = hottest(summary, entry).into_iter().collect();
+    out.extend(padding(roles, entry, item, pattern.kind, &places).filter(|_| is_guess).map(|(what, why)| Fix {
         gain: Gain::unpriced(at_most("the model has no price for lines that threads take from each other", item.share)),
         by_policy: false,
         is_hint: true,
         ..new(FixKind::Pad, what, why)
     }));
-    let small_pages = summary.header.thp != "always" && summary.header.page_size <= 4096;
-    // Threads that stream through parts which change hands use all pages, and not at random.
-    let at_random = pattern.kind == PatternKind::Random && !entry.is_swept();
-    if at_random && entry.size >= BEYOND_TLB && small_pages {
-        let what = format!(
-            "unless the program asks for them already, ask for huge pages for {}: madvise(MADV_HUGEPAGE), or huge = \
-             \"require\" in its place",
-            in_words(entry)
-        );
-        let why = format!("accessed at random, {} bytes, transparent huge pages: {}", entry.size, summary.header.thp);
-        let gain = Gain::unpriced(at_most("the model has no price for misses of the TLB", item.share));
-        out.push(Fix { gain, by_policy: false, is_hint: true, ..new(FixKind::HugePages, what, why) });
-    }
+    out.extend(huge::fix(summary, item, entry));
     out
 }
 
@@ -199,7 +196,7 @@ fn parallel_first_touch(roles: &Roles, entry: &Entry, evidence: &str) -> Option<
 }
 
 /// A hint that several threads write within a page, and not all to the same words.
-fn padding(roles: &Roles, entry: &Entry, item: &Item, kind: PatternKind) -> Option<(String, String)> {
+fn padding(roles: &Roles, entry: &Entry, item: &Item, kind: PatternKind, places: &[Place]) -> Option<(String, String)> {
     let writers = users(roles, entry, |c| c.writes);
     if kind != PatternKind::Small || item.share < HOT_SMALL || writers < 2 {
         return None;
@@ -215,8 +212,9 @@ fn padding(roles: &Roles, entry: &Entry, item: &Item, kind: PatternKind) -> Opti
         }
     };
     let what = format!(
-        "{when}give the part of each thread in {} a cache line of its own (alignas(64), padding)",
-        in_words(entry)
+        "{when}give the part of each thread in {} a cache line of its own ({} or padding)",
+        in_words(entry),
+        lines::Aligned::of(places).words()
     );
     let why = format!(
         "{writers} threads write its {} bytes, and {:.0} % of the cost is there; {told}",

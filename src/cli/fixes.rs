@@ -59,13 +59,21 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", args.profiles.name());
     let advice = advise::advise(summary, &patterns, &target).map_err(|e| named(&e))?;
     let list = fixes::fixes(summary, &patterns, &target, &advice).map_err(|e| named(&e))?;
+    // What is not found may be there.
+    let is_shared = |fix: &fixes::Fix| matches!(fix.kind, fixes::FixKind::Pad | fixes::FixKind::PerThread);
+    let unjudged = detect::in_turn(summary, &detect::roles(summary)).filter(|_| !list.iter().any(is_shared));
+    if let Some(unjudged) = unjudged.filter(|_| args.json || args.sarif) {
+        say(unjudged.remark());
+    }
     let text = if args.json {
         output::json("the fixes", &list)?
     } else if args.sarif {
-        output::json("the fixes", &shown::sarif(&list, &target.model.name))?
+        output::json("the fixes", &shown::sarif(&list, &target.model.name, &summary.header.program.path))?
     } else {
         let together = fixes::only_together(summary, &patterns, &target, &advice, &list).map_err(|e| named(&e))?;
-        shown::text(&list, together.as_ref(), &target.model.name, output::terminal_size().0)
+        let mut text = shown::text(&list, together.as_ref(), &target.model.name, output::terminal_size().0);
+        text.extend(unjudged.map(|unjudged| shown::remark(&unjudged.remark(), output::terminal_size().0)));
+        text
     };
     if let Some(short) = detect::short_threads(summary) {
         say(short.remark());

@@ -40,6 +40,7 @@ mod short_threads;
 mod small;
 mod spectrum;
 mod structure;
+mod together;
 mod unpaged;
 mod view;
 
@@ -56,11 +57,13 @@ pub use sharing::{
 };
 pub use short_threads::{ShortThreads, short_threads};
 pub use spectrum::Spectrum;
+pub use together::{InTurn, in_turn};
 pub use unpaged::{mostly_unpaged, unpaged_share};
 pub use view::{CodeAccesses, ObjectView, PageAccess, Row, Sampling, cost_shares, view_of};
 
 use std::borrow::Cow;
 
+use crate::profile::record::TRACE;
 use crate::profile::summary::{AccessFilter, Entry, Summary, TIME_SLOTS};
 use samples::Samples;
 
@@ -246,5 +249,8 @@ pub fn classify_accesses(summary: &Summary, filter: AccessFilter) -> Vec<Pattern
     let mut patterns: Vec<Pattern> = cores::on_all(summary.entries.iter().zip(weights).collect(), alone);
     pool::judge(summary, &roles, filter, classify, &mut patterns);
     summary.entries.iter().zip(&mut patterns).for_each(|(entry, pattern)| unpaged::weigh(entry, pattern));
+    if summary.header.sampling.sampler == TRACE {
+        patterns.iter_mut().for_each(Pattern::say_accesses);
+    }
     patterns
 }

@@ -1,5 +1,7 @@
 //! The result of the detectors for one object: the kind of pattern, the parts that each thread uses, and the evidence.
 
+use super::limits::ACCESSES_PER_SAMPLE;
+
 /// `worker 3`, or what stands for a thread that is none of the `workers`. Threads have other numbers, their ids.
 pub(crate) fn thread_name(rank: u32, workers: u32) -> String {
     if rank < workers { format!("worker {rank}") } else { "a thread outside the team".into() }
@@ -203,10 +205,45 @@ impl Pattern {
         self
     }
 
+    /// Says accesses in its words, where each was counted: what detectors take for an independent sample is several of them.
+    pub(super) fn say_accesses(&mut self) {
+        self.evidence = in_accesses(&self.evidence);
+        if let Some(whole) = &mut self.whole {
+            whole.say_accesses();
+        }
+    }
+
     /// The pattern on which one placement for the whole run is based: for a phased object, that of all phases together.
     pub fn overall(&self) -> &Pattern {
         self.whole.as_deref().unwrap_or(self)
     }
+}
+
+/// Words about samples as ones about accesses, of which each sample is [`ACCESSES_PER_SAMPLE`].
+fn in_accesses(words: &str) -> String {
+    let mut out: Vec<String> = Vec::new();
+    for word in words.split(' ') {
+        let of_samples = word.strip_prefix("samples").filter(|rest| !rest.starts_with(char::is_alphanumeric));
+        if let Some(rest) = of_samples {
+            // `90 independent samples`, `(4313483 samples)`
+            let before = if out.last().is_some_and(|last| last == "independent") { 2 } else { 1 };
+            if let Some(number) = out.len().checked_sub(before).and_then(|at| out.get_mut(at)) {
+                let digits = number.trim_start_matches('(');
+                if let Ok(samples) = digits.parse::<f64>() {
+                    *number = number.replace(digits, &rounded(samples * ACCESSES_PER_SAMPLE));
+                }
+            }
+            out.push(format!("accesses{rest}"));
+        } else {
+            out.push(word.to_owned());
+        }
+    }
+    out.join(" ")
+}
+
+/// A count of which the last digits are not known: `21.6 million`.
+fn rounded(count: f64) -> String {
+    if count < 1e6 { format!("{count:.0}") } else { format!("{:.1} million", count / 1e6) }
 }
 
 /// How many of the samples a pattern explains beyond chance: `fits all 2072 samples`.
@@ -225,4 +262,18 @@ pub(crate) fn period_text(pages: f64, bytes: u64) -> String {
         }
     }
     format!("{pages:.2} pages")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counted_accesses_are_called_so() {
+        let said = |words: &str| in_accesses(words);
+        assert_eq!(said("uses all of it (4313483 samples)"), "uses all of it (21.6 million accesses)");
+        assert_eq!(said("fits 98 % of 200 samples beyond chance"), "fits 98 % of 1000 accesses beyond chance");
+        assert_eq!(said("58 independent samples by 5 threads"), "290 independent accesses by 5 threads");
+        assert_eq!(said("no samples, sampled"), "no accesses, sampled");
+    }
 }

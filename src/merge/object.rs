@@ -71,6 +71,7 @@ impl Sum {
         own.total.add(&e.total);
         own.details.unpaged.add(&e.details.unpaged);
         own.details.frees.add(&e.details.frees);
+        own.details.page_entries.add(&e.details.page_entries);
         own.details.unpaged_by.extend(&e.details.unpaged_by);
         if own.details.backing.is_none() {
             own.details.backing.clone_from(&e.details.backing);

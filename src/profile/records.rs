@@ -465,7 +465,7 @@ pub enum AddressKind {
     Unknown,
     /// From registers that count: a sequence, or always the same place.
     Counted,
-    /// From a value that the loop loads: a gather.
+    /// From a value that the loop loads, or makes of the last one by more than counting: a gather, random numbers.
     Loaded,
     /// From a value whose own address was loaded before: a list, a tree, a search.
     Chained,

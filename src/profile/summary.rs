@@ -23,6 +23,7 @@ mod extrapolate;
 mod first_touches;
 mod fold;
 mod identity;
+mod page_entries;
 mod parts;
 mod reuse;
 mod selection;

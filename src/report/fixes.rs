@@ -43,6 +43,11 @@ pub fn text(fixes: &[Fix], together: Option<&Gain>, machine: &str, columns: usiz
     out
 }
 
+/// A paragraph behind the list.
+pub fn remark(words: &str, columns: usize) -> String {
+    wrap(&printable(words), columns).iter().map(|line| format!("{line}\n")).collect()
+}
+
 /// `expected 1.08x (1.05 to 1.12) on numa:2 core:4`, or what is known instead.
 pub fn gain(gain: &Gain, machine: &str) -> String {
     match gain.speedup {
@@ -64,8 +69,9 @@ pub fn place(place: &Place) -> String {
     format!("{}: {}{at}", place.role, if place.function.is_empty() { "?" } else { &place.function })
 }
 
-/// A log with one run; gains are those on `machine`. A fix without a source line has no location.
-pub fn sarif(fixes: &[Fix], machine: &str) -> Value {
+/// A log with one run; gains are those on `machine`. A fix without a source line is located in the `program`: readers leave
+/// out results without a location.
+pub fn sarif(fixes: &[Fix], machine: &str, program: &str) -> Value {
     let rules: Vec<Value> = FixKind::ALL
         .iter()
         .map(|kind| json!({ "id": kind.id(), "shortDescription": { "text": kind.about() } }))
@@ -75,14 +81,15 @@ pub fn sarif(fixes: &[Fix], machine: &str) -> Value {
         "version": SARIF,
         "runs": [{
             "tool": { "driver": { "name": "NumaMMA", "version": env!("CARGO_PKG_VERSION"), "rules": rules } },
-            "results": fixes.iter().map(|fix| result(fix, machine)).collect::<Vec<_>>(),
+            "results": fixes.iter().map(|fix| result(fix, machine, program)).collect::<Vec<_>>(),
         }],
     })
 }
 
-fn result(fix: &Fix, machine: &str) -> Value {
+fn result(fix: &Fix, machine: &str, program: &str) -> Value {
     let mut located = fix.places.iter().filter_map(|place| Some((place, location(place)?)));
-    let first: Vec<Value> = located.next().map(|(_, at)| at).into_iter().collect();
+    let of_program = || json!({ "physicalLocation": { "artifactLocation": { "uri": uri(program) } } });
+    let first = located.next().map_or_else(of_program, |(_, at)| at);
     let others = located.map(|(place, mut at)| {
         at["message"] = json!({ "text": self::place(place) });
         at
@@ -92,7 +99,7 @@ fn result(fix: &Fix, machine: &str) -> Value {
         "ruleIndex": FixKind::ALL.iter().position(|kind| *kind == fix.kind),
         "level": if fix.is_hint || fix.by_policy { "note" } else { "warning" },
         "message": { "text": format!("{}. {}. Gain: {}", fix.what, fix.why, gain(&fix.gain, machine)) },
-        "locations": first,
+        "locations": [first],
         "relatedLocations": others.collect::<Vec<_>>(),
         "properties": { "gain": fix.gain, "target": machine, "byPolicy": fix.by_policy, "isHint": fix.is_hint },
     })

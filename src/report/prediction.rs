@@ -56,7 +56,13 @@ pub fn speedup(price: &PolicyPrice) -> String {
 pub fn range(speedup: f64, low: Option<f64>, high: Option<f64>) -> String {
     let is_told = |times: f64| times < speedup.max(1.0) * MOST_TOLD;
     let low = low.filter(|low| is_told(1.0 / low.max(f64::MIN_POSITIVE)));
-    let ends = match (low, high.filter(|high| is_told(*high))) {
+    let high = high.filter(|high| is_told(*high));
+    // A range that rounds to its middle says nothing.
+    let is_one = |end: Option<f64>| end.is_some_and(|end| format!("{end:.2}") == format!("{speedup:.2}"));
+    if is_one(low) && is_one(high) {
+        return format!("{speedup:.2}x");
+    }
+    let ends = match (low, high) {
         (Some(low), Some(high)) => format!(" ({low:.2} to {high:.2})"),
         (Some(low), None) => format!(" (at least {low:.2})"),
         (None, Some(high)) => format!(" (at most {high:.2})"),
@@ -101,5 +107,7 @@ mod tests {
         assert_eq!(of(Some(0.9), Some(5e300)), "1.97x (at least 0.90)");
         assert_eq!(of(Some(1e-300), Some(2.0)), "1.97x (at most 2.00)");
         assert_eq!(of(None, None), "1.97x");
+        assert_eq!(of(Some(1.966), Some(1.974)), "1.97x", "a range that is not told apart from its middle");
+        assert_eq!(of(Some(1.966), Some(1.98)), "1.97x (1.97 to 1.98)");
     }
 }

@@ -347,3 +347,36 @@ fn lines_of_an_allocation_and_of_a_fortran_module() {
         assert!(found, "{object}: {runs:?}");
     }
 }
+
+/// What `numamma fixes` says of a program of changes.c.
+fn changes(macro_of: &str) -> Vec<serde_json::Value> {
+    let tracing = Tracing::new(macro_of);
+    let program = tracing.compile("gcc", "gcc", "changes.c", &["-fopenmp", "-pthread", &format!("-D{macro_of}")]);
+    tracing.numamma(&["profile", "--sampler", "trace", "--", program.to_str().unwrap()]).success();
+    let found = tracing.numamma(&["fixes", "--json"]).success();
+    serde_json::from_str(&found.stdout).unwrap()
+}
+
+fn of_kind<'a>(found: &'a [serde_json::Value], kind: &str) -> Option<&'a serde_json::Value> {
+    found.iter().find(|fix| fix["kind"] == kind)
+}
+
+#[test]
+fn huge_pages_are_for_what_is_accessed_at_random() {
+    let thp = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
+    let (random, swept) = (changes("RANDOM"), changes("SWEPT"));
+    assert_eq!(of_kind(&random, "huge-pages").is_some(), !thp.contains("[always]"), "{random:#?}");
+    assert!(of_kind(&random, "huge-pages").is_none_or(|fix| fix["object"] == "table"), "{random:#?}");
+    assert!(of_kind(&swept, "huge-pages").is_none(), "{swept:#?}");
+}
+
+#[test]
+fn uneven_work_of_a_team_is_named_with_its_loop_and_equal_threads_are_not() {
+    let (uneven, short) = (changes("UNEVEN"), changes("SHORT"));
+    let source = std::fs::read_to_string(source("preloads/traced/changes.c")).unwrap();
+    let line = 1 + source.lines().position(|line| line.contains("the loop of the team")).unwrap();
+    let fix = of_kind(&uneven, "balance").unwrap_or_else(|| panic!("no balance: {uneven:#?}"));
+    assert!(fix["why"].as_str().unwrap().contains("times the accesses of the mean of its 4 threads"), "{fix:#}");
+    assert_eq!(fix["places"][0]["line"], line, "{fix:#}");
+    assert!(of_kind(&short, "balance").is_none(), "{short:#?}");
+}

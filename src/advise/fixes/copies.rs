@@ -7,8 +7,11 @@
 //! that it touched first, and another array of the same size that the same instructions read, because the two change
 //! their roles.
 
+use std::collections::BTreeSet;
+
 use super::USES;
 use super::words::in_words;
+use crate::profile::record::TRACE;
 use crate::profile::records::{Frame, ThreadId};
 use crate::profile::summary::{Counters, Entry, Summary, ratio};
 
@@ -21,10 +24,13 @@ pub(super) struct Copies {
 
 /// The finding for an object that `evidence` shows to be read by all; none where something tells of a later writer.
 pub(super) fn of(summary: &Summary, entry: &Entry, evidence: &str) -> Option<Copies> {
-    let is_counted = summary.header.sampling.sampler == crate::profile::record::TRACE;
-    if is_written_while_shared(entry) || (!is_counted && is_likely_rewritten(summary, entry)) {
+    let is_traced = summary.header.sampling.sampler == TRACE;
+    let last_writes = Writes::of(entry, is_traced);
+    let is_rewritten = || if is_traced { is_written_again(entry) } else { is_likely_rewritten(summary, entry) };
+    if last_writes == Writes::After || is_rewritten() {
         return None;
     }
+    let is_counted = is_traced && last_writes == Writes::Before;
     let (name, size) = (in_words(entry), entry.size);
     let cost = format!("a copy takes {size} bytes of each node");
     Some(match is_counted {
@@ -35,11 +41,16 @@ pub(super) fn of(summary: &Summary, entry: &Entry, evidence: &str) -> Option<Cop
             ),
             is_hint: false,
         },
-        false => Copies {
-            what: format!(
-                "if the source shows that nothing writes {name} once several threads read it, make a copy of it on each \
-                 node, and let threads read the near one"
+        false if is_traced => Copies {
+            what: if_nothing_writes(name),
+            why: format!(
+                "{evidence}; all accesses were counted, but too late to tell whether the last of its writes come before or \
+                 after several threads read it: read the source; {cost}"
             ),
+            is_hint: true,
+        },
+        false => Copies {
+            what: if_nothing_writes(name),
             why: format!(
                 "{evidence}; no sample shows a later write, but samples miss a writer that takes little time: read the \
                  source, or profile with --sampler trace, which counts all accesses; {cost}"
@@ -49,18 +60,50 @@ pub(super) fn of(summary: &Summary, entry: &Entry, evidence: &str) -> Option<Cop
     })
 }
 
-/// Whether a write was seen after the time slot in which the second thread read it.
-fn is_written_while_shared(entry: &Entry) -> bool {
-    let mut first_reads = std::collections::BTreeMap::<ThreadId, u16>::new();
-    for cell in entry.cells.iter().filter(|c| c.counters.reads > 0) {
-        let first = first_reads.entry(cell.thread).or_insert(cell.slot);
-        *first = cell.slot.min(*first);
+fn if_nothing_writes(name: String) -> String {
+    format!(
+        "if the source shows that nothing writes {name} once several threads read it, make a copy of it on each node, and \
+         let threads read the near one"
+    )
+}
+
+/// When an object was written last, and the second thread read it first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writes {
+    Before,
+    /// In the same time slot. A trace counts what is between two readings of its counters, a second or more, as one time, and
+    /// what ended threads have counted before what the others have: one slot behind the first shared reads is the same.
+    Beside,
+    /// Or that is not known.
+    After,
+}
+
+impl Writes {
+    fn of(entry: &Entry, is_traced: bool) -> Writes {
+        let mut first_reads = std::collections::BTreeMap::<ThreadId, u16>::new();
+        for cell in entry.cells.iter().filter(|c| c.counters.reads > 0) {
+            let first = first_reads.entry(cell.thread).or_insert(cell.slot);
+            *first = cell.slot.min(*first);
+        }
+        let mut slots: Vec<u16> = first_reads.into_values().collect();
+        slots.sort_unstable();
+        // Accesses without a page have no time.
+        let Some(shared) = slots.get(1).filter(|_| entry.details.unpaged.writes == 0) else { return Writes::After };
+        let written = || entry.cells.iter().filter(|c| c.counters.writes > 0).map(|c| c.slot);
+        let behind: BTreeSet<u16> = written().filter(|slot| slot > shared).collect();
+        match behind.len() {
+            0 if written().all(|slot| slot < *shared) => Writes::Before,
+            0 => Writes::Beside,
+            1 if is_traced => Writes::Beside,
+            _ => Writes::After,
+        }
     }
-    let mut slots: Vec<u16> = first_reads.into_values().collect();
-    slots.sort_unstable();
-    // Accesses without a page have no time.
-    let Some(shared) = slots.get(1).filter(|_| entry.details.unpaged.writes == 0) else { return true };
-    entry.cells.iter().any(|c| c.counters.writes > 0 && c.slot > *shared)
+}
+
+/// Whether counted writes are more than one for each byte, or of several threads: it is not only filled.
+fn is_written_again(entry: &Entry) -> bool {
+    let writers = entry.threads().into_iter().filter(|(_, counters)| counters.writes > 0).count();
+    writers > 1 || entry.total.writes > entry.size.saturating_mul(entry.instances.max(1))
 }
 
 /// Whether samples missed writes of it, or it seems to be one of several that change their roles.
@@ -130,6 +173,19 @@ mod tests {
     fn only_counted_accesses_show_that_nothing_writes() {
         assert_eq!(is_hint("timer", vec![table(0)]), Some(true));
         assert_eq!(is_hint(crate::profile::record::TRACE, vec![table(0)]), Some(false));
+    }
+
+    #[test]
+    fn a_trace_of_one_reading_does_not_tell_what_was_first() {
+        let mut together = table(0);
+        together.cells.iter_mut().for_each(|cell| cell.slot = 63);
+        assert_eq!(is_hint(TRACE, vec![together.clone()]), Some(true));
+        together.cells[0].slot = 62;
+        together.cells[1].slot = 61;
+        together.cells[2].slot = 61;
+        assert_eq!(is_hint(TRACE, vec![together.clone()]), Some(true), "counters of the main thread are read last");
+        together.total.writes = 100_000_000;
+        assert_eq!(is_hint(TRACE, vec![together]), None, "written again and again");
     }
 
     #[test]

@@ -4,6 +4,9 @@ use serde::Serialize;
 
 use super::super::PolicyPrice;
 
+/// Speed-up from which it is not written as 1.00x.
+pub(super) const PAYS: f64 = 1.005;
+
 /// What kind of change a fix is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -85,7 +88,8 @@ impl FixKind {
 /// A place in the source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Place {
-    /// What it is for the fix: `allocation`, `initialisation`, `use`; of a shared cache line `read` or `write`.
+    /// What it is for the fix: `allocation`, `initialisation`, `use`; of a shared cache line `read` or `write`; of
+    /// threads what they run, `start`, or where they are created, `creation`.
     pub role: &'static str,
     /// Function; empty when unknown.
     pub function: String,
@@ -119,6 +123,11 @@ impl Gain {
     /// Whether the whole range is below 1.
     pub(super) fn is_loss(&self) -> bool {
         self.speedup.is_some_and(|speedup| self.high.unwrap_or(speedup) < 1.0)
+    }
+
+    /// Whether it is written as 1.00x, or less.
+    pub(super) fn is_nothing(&self) -> bool {
+        self.speedup.is_some_and(|speedup| speedup < PAYS)
     }
 
     /// That of a policy.

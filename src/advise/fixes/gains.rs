@@ -2,7 +2,7 @@
 
 use numamma_plan::policy::Policy;
 
-use super::fix::{Fix, FixKind, Gain};
+use super::fix::{Fix, FixKind, Gain, PAYS};
 use crate::advise::{Advice, Given, Item, PredictError, Prediction, Target, predict};
 use crate::detect::Pattern;
 use crate::profile::summary::Summary;
@@ -13,9 +13,6 @@ const MOST_PRICED: usize = 32;
 
 /// Name of the advised policy without an object.
 const WITHOUT: &str = "all others placed";
-
-/// Speed-up from which it is not written as 1.00x.
-const PAYS: f64 = 1.005;
 
 /// The fixes of all items, with the gains of those that a placement makes.
 pub(super) fn priced(

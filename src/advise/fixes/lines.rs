@@ -40,6 +40,7 @@ fn fix(summary: &Summary, worst: &Shared, same: &[&Shared]) -> Fix {
         worst.writers,
         worst.readers,
     );
+    let places: Vec<Place> = worst.sides.iter().filter_map(|side| side_place(summary, side)).collect();
     let named = |name: &str| summary.entries.iter().find(|e| e.name == name);
     let entry = named(object);
     let entries = || entry.into_iter().chain(others.iter().filter_map(|other| named(other)));
@@ -49,7 +50,7 @@ fn fix(summary: &Summary, worst: &Shared, same: &[&Shared]) -> Fix {
         kind,
         object: Some(object.clone()),
         share,
-        what: what(worst, &entry.map_or_else(|| object.clone(), in_words)),
+        what: what(worst, &entry.map_or_else(|| object.clone(), in_words), Aligned::of(&places)),
         why,
         saves: None,
         gain: Gain::unpriced(format!(
@@ -59,7 +60,7 @@ fn fix(summary: &Summary, worst: &Shared, same: &[&Shared]) -> Fix {
         )),
         by_policy: false,
         is_hint: false,
-        places: worst.sides.iter().filter_map(|side| side_place(summary, side)).collect(),
+        places,
     }
 }
 
@@ -70,20 +71,23 @@ fn others(shared: &Shared) -> Vec<&str> {
     names
 }
 
-fn what(shared: &Shared, object: &str) -> String {
+fn what(shared: &Shared, object: &str, aligned: Aligned) -> String {
     let others = others(shared);
     if !others.is_empty() && shared.kind != SharingKind::True {
         let rest = if shared.kind == SharingKind::Mixed { "; what threads share of each remains" } else { "" };
         return format!(
-            "give {object} and {} lines of their own, alignas(64) on each: they lie in one line by chance{rest}",
-            others.join(" and ")
+            "give {object} and {} lines of their own, {} on each: they lie in one line by chance{rest}",
+            others.join(" and "),
+            aligned.words()
         );
     }
     let fields: Vec<&str> = shared.sides.iter().map(|side| side.field.as_str()).collect();
     let is_same = fields.windows(2).all(|pair| pair[0] == pair[1]) && shared.kind != SharingKind::True;
     let of_line = if shared.offset.is_none() { " of a line" } else { "" };
     let at = |side: &Side| match side.field.as_str() {
+        // Names of this form are those of a library (C++20, 5.10).
         "" => format!("the word at byte {}{of_line}", side.offset),
+        field if is_reserved(field) => format!("the word at byte {}{of_line}", side.offset),
         field if is_same => format!("`{field}` at byte {}{of_line}", side.offset),
         field => format!("`{field}`"),
     };
@@ -104,10 +108,54 @@ fn what(shared: &Shared, object: &str) -> String {
             });
             let rest = if kind == SharingKind::Mixed { "; what they share beyond that remains" } else { "" };
             format!(
-                "give the parts of {object} that different threads use lines of their own: alignas(64) on each part{bytes} \
+                "give the parts of {object} that different threads use lines of their own: {} on each part{bytes} \
                  ({}){rest}",
+                aligned.words(),
                 places.join(" and "),
             )
+        }
+    }
+}
+
+/// Whether the last part of a member's name is one that only libraries may use: `_M_i` of std::atomic.
+fn is_reserved(field: &str) -> bool {
+    let last = field.rsplit('.').next().unwrap_or(field);
+    last.starts_with("__")
+        || last.strip_prefix('_').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_uppercase()))
+}
+
+/// How the language of a source aligns data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Aligned {
+    /// C and C++, and what is not known.
+    Alignas,
+    Fortran,
+    Rust,
+}
+
+impl Aligned {
+    /// By the names of the files.
+    pub fn of(places: &[Place]) -> Aligned {
+        let endings =
+            || places.iter().filter_map(|place| Some(place.file.as_deref()?.rsplit_once('.')?.1.to_lowercase()));
+        let is = |known: &[&str]| endings().any(|ending| known.contains(&ending.as_str()));
+        if is(&["f", "for", "ftn", "f77", "f90", "f95", "f03", "f08", "f18"]) {
+            Aligned::Fortran
+        } else if is(&["rs"]) {
+            Aligned::Rust
+        } else {
+            Aligned::Alignas
+        }
+    }
+
+    /// What to write.
+    pub fn words(self) -> &'static str {
+        match self {
+            Aligned::Alignas => "alignas(64)",
+            Aligned::Rust => "a type with #[repr(align(64))]",
+            Aligned::Fortran => {
+                "a first dimension of 64 bytes, as (8, threads) of real(8), or components that fill 64 bytes,"
+            }
         }
     }
 }
@@ -144,7 +192,20 @@ mod tests {
     }
 
     #[test]
+    fn languages_align_in_their_own_words() {
+        let of = |file: &str| {
+            Aligned::of(&[Place { role: "write", function: "f".into(), file: Some(file.into()), line: None }])
+        };
+        assert_eq!([of("/src/a.F90"), of("lib.rs"), of("a.cpp")], [Aligned::Fortran, Aligned::Rust, Aligned::Alignas]);
+        let words = what(&shared(["n", "n"], None), "x", Aligned::Fortran);
+        assert!(words.contains("a first dimension of 64 bytes") && !words.contains("alignas"), "{words}");
+        let atomic = super::what(&shared(["_M_i", "n._M_i"], None), "x", Aligned::Alignas);
+        assert!(atomic.ends_with("(the word at byte 16 and the word at byte 0)"), "{atomic}");
+    }
+
+    #[test]
     fn the_words_say_which_parts_and_how() {
+        let what = |shared: &Shared, object: &str| what(shared, object, Aligned::Alignas);
         let of_two = what(&shared(["hot", "lock"], None), "x");
         assert!(
             of_two.contains("or 48 bytes of padding between them with the first one at a multiple of 64"),

@@ -12,7 +12,7 @@
 //! over the parts of all the others. The workers of a kind are numbered in
 //! the order of slots, the creator first; teams that workers create inside a team divide the creator's part.
 
-mod activity;
+pub(super) mod activity;
 mod kinds;
 mod living;
 mod overlap;

@@ -5,12 +5,16 @@
 //! one were executed: a value that is overwritten only on one side of a branch counts as overwritten. Stack slots and
 //! single variables at fixed addresses hold values like registers, so that code without optimisation is understood. What
 //! calls return is not known.
+//!
+//! A register that is multiplied, shifted or XORed with itself in each turn does not count: it is a generator of random
+//! numbers or a hash, and what it addresses is as far apart as what is loaded through indices. A product of registers that
+//! count is a row of a matrix.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess,
     Register, UsedMemory,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::cfg::MAX_FUNCTION_BYTES;
 use super::spins::spins;
@@ -19,7 +23,7 @@ use crate::profile::records::AddressKind;
 /// Loads of a loop that are told apart, one bit each; of a longer loop nothing is known.
 const MOST_LOADS: usize = 62;
 /// The bit of values that come from a call.
-const UNKNOWN: u64 = 1 << 63;
+const UNKNOWN: Origins = 1 << 63;
 /// Times that a loop is gone through: a value may pass through that many others before it is an address.
 const ROUNDS: usize = 4;
 /// Instructions in a loop up to which it is followed; larger ones do not fit into any processor's window anyway.
@@ -132,20 +136,58 @@ pub(super) fn writes(access: OpAccess) -> bool {
     matches!(access, Write | CondWrite | ReadWrite | ReadCondWrite)
 }
 
-/// Where the values of a loop come from: sets of loads, as bits.
+/// Where a value comes from: loads in the lower bits, and above them instructions that mix bits, see [`mixes`].
+type Origins = u128;
+
+/// Where the values of a loop come from.
 struct Flow {
-    registers: [u64; FLAGS + 1],
-    slots: FxHashMap<(Register, u64), u64>,
+    registers: [Origins; FLAGS + 1],
+    slots: FxHashMap<(Register, u64), Origins>,
     /// By instruction: its bit, and what its address comes from.
-    loads: FxHashMap<u64, (u64, u64)>,
+    loads: FxHashMap<u64, (Origins, Origins)>,
+    /// By instruction that mixes: its bit, and what its operands come from.
+    mixers: FxHashMap<u64, (Origins, Origins)>,
+    /// Operands that the loop stores to, and those of its loads.
+    stored: FxHashSet<Operand>,
+    operands: FxHashMap<u64, Operand>,
+}
+
+/// Base, index and displacement.
+type Operand = (Register, Register, u64);
+
+/// Bit of the first instruction that mixes; there are no more of them than loads, the others count as additions.
+const FIRST_MIXER: u32 = u64::BITS;
+/// The bit of values that change from turn to turn: an instruction makes them of its own last result.
+const VARIES: Origins = 1 << (Origins::BITS - 1);
+
+/// Whether an instruction makes a value of the last one at its place.
+fn updates(info: &InstructionInfo) -> bool {
+    let used = info.used_registers();
+    let is_read = |full: Register| used.iter().any(|r| reads(r.access()) && r.register().full_register() == full);
+    let in_register = used.iter().filter(|r| writes(r.access())).any(|r| is_read(r.register().full_register()));
+    in_register || accesses(info).any(|m| reads(m.access()) && writes(m.access()))
+}
+
+/// Whether an instruction spreads the bits of its operands over the result. A mask or a division is no such thing: both
+/// make a ring of a counter.
+fn mixes(mnemonic: Mnemonic) -> bool {
+    use Mnemonic::{Crc32, Imul, Mul, Mulx, Rol, Ror, Rorx, Sar, Sarx, Shl, Shlx, Shr, Shrx, Xor};
+    matches!(mnemonic, Imul | Mul | Mulx | Crc32 | Xor | Rol | Ror | Rorx | Shl | Shlx | Shr | Shrx | Sar | Sarx)
 }
 
 impl Flow {
     fn new() -> Flow {
-        Flow { registers: [0; FLAGS + 1], slots: FxHashMap::default(), loads: FxHashMap::default() }
+        Flow {
+            registers: [0; FLAGS + 1],
+            slots: FxHashMap::default(),
+            loads: FxHashMap::default(),
+            mixers: FxHashMap::default(),
+            stored: FxHashSet::default(),
+            operands: FxHashMap::default(),
+        }
     }
 
-    fn register(&self, register: Register) -> u64 {
+    fn register(&self, register: Register) -> Origins {
         if register == Register::None { 0 } else { self.registers[register.full_register() as usize % FLAGS] }
     }
 
@@ -157,14 +199,25 @@ impl Flow {
     }
 
     /// The bit of the loads of an instruction.
-    fn bit(&mut self, ip: u64) -> u64 {
+    fn bit(&mut self, ip: u64) -> Origins {
         let next = self.loads.len();
         let new = if next < MOST_LOADS { 1 << next } else { UNKNOWN };
         self.loads.entry(ip).or_insert((new, 0)).0
     }
 
+    /// The origins of the result of an instruction whose operands come from `value`.
+    fn mixed(&mut self, i: &Instruction, value: Origins) -> Origins {
+        let next = FIRST_MIXER + self.mixers.len() as u32;
+        if !mixes(i.mnemonic()) || (next + 1 == Origins::BITS && !self.mixers.contains_key(&i.ip())) {
+            return value;
+        }
+        let (bit, operands) = self.mixers.entry(i.ip()).or_insert_with(|| (1 << next, 0));
+        *operands |= value;
+        value | *bit
+    }
+
     fn step(&mut self, i: &Instruction, info: &InstructionInfo) {
-        let mut value = 0;
+        let mut value: Origins = 0;
         let is_zero = i.op_count() >= 2
             && matches!(i.mnemonic(), Mnemonic::Xor | Mnemonic::Sub | Mnemonic::Pxor | Mnemonic::Xorps)
             && i.op0_register() != Register::None
@@ -185,11 +238,22 @@ impl Flow {
                 value |= if reads(memory.access()) { self.slots.get(&slot).copied().unwrap_or(0) } else { 0 };
                 continue;
             }
+            let operand = (memory.base(), memory.index(), memory.displacement());
+            if writes(memory.access()) {
+                self.stored.insert(operand);
+            }
+            self.operands.insert(i.ip(), operand);
             let bit = self.bit(i.ip());
             if let Some(load) = self.loads.get_mut(&i.ip()) {
                 load.1 |= address;
             }
             value |= if reads(memory.access()) { bit | address } else { 0 };
+        }
+        if !is_zero {
+            value = self.mixed(i, value);
+            if updates(info) {
+                value |= VARIES;
+            }
         }
         for memory in accesses(info).filter(|m| writes(m.access())) {
             if let Some(slot) = Flow::slot(memory) {
@@ -219,11 +283,17 @@ impl Flow {
         if from & UNKNOWN != 0 {
             return AddressKind::Unknown;
         }
-        let chained = |(bit, own): &(u64, u64)| from & bit != 0 && own & bit != 0;
-        match from {
-            0 => AddressKind::Counted,
-            _ if self.loads.values().any(chained) => AddressKind::Chained,
-            _ => AddressKind::Loaded,
+        // What lies at a place that stays the same, as the beginning of an array in a structure, stays the same as well.
+        let is_fixed =
+            |ip: &u64, own: Origins| own == 0 && self.operands.get(ip).is_none_or(|at| !self.stored.contains(at));
+        let is_loaded = || self.loads.iter().any(|(ip, (bit, own))| from & bit != 0 && !is_fixed(ip, *own));
+        let feeds_itself = |(bit, own): &(Origins, Origins)| from & bit != 0 && own & bit != 0;
+        if self.loads.values().any(feeds_itself) {
+            AddressKind::Chained
+        } else if is_loaded() || self.mixers.values().any(feeds_itself) {
+            AddressKind::Loaded
+        } else {
+            AddressKind::Counted
         }
     }
 }
@@ -254,6 +324,40 @@ mod tests {
         let chain = [0x48, 0x8b, 0x00, 0x48, 0x03, 0x48, 0x08, 0x48, 0x85, 0xc0, 0x75, 0xf4, 0xc3];
         let found = kinds(&chain);
         assert_eq!((found[0].1, found[1].1), (AddressKind::Chained, AddressKind::Chained));
+    }
+
+    #[test]
+    fn a_generator_of_random_numbers_does_not_count() {
+        // 0: imul rax,rcx; 4: add rax,r8; 7: mov rdx,rax; a: shr rdx,33; e: add qword [rdi+rdx*8],1; 13: dec rsi; 16: jne 0
+        let random = [
+            0x48, 0x0f, 0xaf, 0xc1, 0x4c, 0x01, 0xc0, 0x48, 0x89, 0xc2, 0x48, 0xc1, 0xea, 0x21, 0x48, 0x83, 0x04, 0xd7,
+            0x01, 0x48, 0xff, 0xce, 0x75, 0xe8, 0xc3,
+        ];
+        assert_eq!(kinds(&random)[0].1, AddressKind::Loaded);
+        // The rows of a matrix: 0: mov rdx,rax; 3: imul rdx,rcx; 7: nop; a: mov rdx,rdx; d: nop; e: add qword [rdi+rdx*8],1;
+        // 13: inc rax; 16: jne 0
+        let rows = [
+            0x48, 0x89, 0xc2, 0x48, 0x0f, 0xaf, 0xd1, 0x0f, 0x1f, 0x00, 0x48, 0x89, 0xd2, 0x90, 0x48, 0x83, 0x04, 0xd7,
+            0x01, 0x48, 0xff, 0xc0, 0x75, 0xe8, 0xc3,
+        ];
+        assert_eq!(kinds(&rows)[0].1, AddressKind::Counted);
+        // A ring: 0: inc rax; 3: and rax,rcx; 6: add qword [rdi+rax*8],1; b: dec rsi; e: jne 0
+        let ring =
+            [0x48, 0xff, 0xc0, 0x48, 0x21, 0xc8, 0x48, 0x83, 0x04, 0xc7, 0x01, 0x48, 0xff, 0xce, 0x75, 0xf0, 0xc3];
+        assert_eq!(kinds(&ring)[0].1, AddressKind::Counted);
+    }
+
+    #[test]
+    fn the_beginning_of_an_array_that_is_loaded_again_is_no_index() {
+        // 0: mov rdx,[rdi]; 3: movzx ecx,byte [rdx+rax]; 7: add [rdi+8],rcx; b: inc rax; e: cmp rax,rsi; 11: jne 0
+        let array = [
+            0x48, 0x8b, 0x17, 0x0f, 0xb6, 0x0c, 0x02, 0x48, 0x01, 0x4f, 0x08, 0x48, 0xff, 0xc0, 0x48, 0x39, 0xf0, 0x75,
+            0xed, 0xc3,
+        ];
+        assert_eq!(kinds(&array)[1].1, AddressKind::Counted);
+        // A list whose place is in a structure: 0: mov rdx,[rdi]; 3: mov rcx,[rdx]; 6: mov [rdi],rcx; 9: dec rsi; c: jne 0
+        let list = [0x48, 0x8b, 0x17, 0x48, 0x8b, 0x0a, 0x48, 0x89, 0x0f, 0x48, 0xff, 0xce, 0x75, 0xf2, 0xc3];
+        assert_eq!(kinds(&list)[1].1, AddressKind::Loaded);
     }
 
     #[test]

@@ -69,6 +69,7 @@ impl Entry {
                 around: own.ranges(&extrapolated.around),
             },
             left_out: *left_out,
+            page_entries: self.details.page_entries,
             ..Details::default()
         };
         let code = |part: &CodePart| {

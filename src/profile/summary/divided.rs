@@ -109,7 +109,8 @@ impl Inside {
         let Extrapolated { between, around } = &whole.extrapolated;
         let extrapolated = Extrapolated { between: ranges(between), around: ranges(around) };
         let (backing, is_shared_memory) = (whole.backing.clone(), whole.is_shared_memory);
-        Details { backing, is_shared_memory, extrapolated, ..Details::default() }
+        let page_entries = whole.page_entries;
+        Details { backing, is_shared_memory, extrapolated, page_entries, ..Details::default() }
     }
 
     fn code(&self, code: &[CodePart]) -> Vec<CodePart> {

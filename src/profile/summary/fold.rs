@@ -131,6 +131,12 @@ pub(super) fn fold(path: &Path, mut tables: Tables, mut layout: Layout, means: &
     for ((entry, addr, thread), counters) in words.finish() {
         layout.entries[entry as usize].details.words.push(WordUse { addr, thread, counters });
     }
+    // Not of the parts of objects that are divided.
+    let undivided =
+        |object| layout.places.get(&object).filter(|place| place.division.is_none()).map(|place| place.entry);
+    for (entry, found) in tables.entered.by_entry(undivided) {
+        layout.entries[entry as usize].details.page_entries = found;
+    }
     code_shares::assign_pages(&mut layout, parts.whole(&uses));
     let touches = FirstTouches { seen, sampled, period: tables.stats.events.fault_period };
     touches.assign(&mut layout);

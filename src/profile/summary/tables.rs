@@ -8,11 +8,13 @@ use numamma_kernel::affinity::MAX_CPUS;
 use numamma_kernel::policy::MAX_NODES;
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::page_entries::Entered;
 use super::stacks::LostTable;
 use super::stays::Stays;
 use super::uses::{Held, NO_USE, Row, Uses};
 use crate::profile::file::{Ahead, FileError};
 use crate::profile::folded::CpuNodes;
+use crate::profile::record::TRACE;
 use crate::profile::records::*;
 
 /// Thread and module ids are dense; more ids than this without a record are damage. Large enough for records out of
@@ -114,6 +116,8 @@ pub(super) struct Tables {
     pub access_code: FxHashMap<Frame, AccessCode>,
     /// Accesses by object and instruction.
     pub uses: Uses,
+    /// Where their pages are entered; of a trace.
+    pub entered: Entered,
     /// The accesses themselves, if they are few.
     pub held: Held,
     pub lost: LostTable,
@@ -163,6 +167,9 @@ impl Tables {
                     tables.used(list.iter().map(|a| cpu_nodes.fold(a)), &mut last_ns);
                 }
                 Record::Folded(list) => {
+                    if header.as_ref().is_some_and(|h: &Header| h.sampling.sampler == TRACE) {
+                        list.iter().for_each(|a| tables.entered.add(a));
+                    }
                     tables.used(list.iter().copied(), &mut last_ns);
                 }
                 Record::Touches(list) => {

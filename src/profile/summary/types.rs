@@ -166,6 +166,8 @@ pub struct Details {
     pub code_pages: Vec<(Frame, Range<u32>)>,
     /// What these instructions tell of the time of their accesses, as far as known; for the cost model.
     pub access_code: Vec<AccessCode>,
+    /// Where in a page the accesses of each thread and instruction begin; only where all accesses were counted.
+    pub page_entries: PageEntries,
     /// Calls of realloc that made the instances in [`Entry::seen`] larger or smaller.
     pub resizes: u64,
     /// How many of its blocks were freed, and by whom, estimated where not all allocations were reported. Of several
@@ -197,6 +199,28 @@ pub struct Extrapolated {
     pub between: Vec<PageRange>,
     /// Near a page that was sampled: right in the sum of many pages, not for each of them.
     pub around: Vec<PageRange>,
+}
+
+/// Accesses to an entry by how the pages are entered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PageEntries {
+    /// Accesses that are as at random.
+    pub random: u64,
+    /// All of which it is known.
+    pub all: u64,
+}
+
+impl PageEntries {
+    /// The share that is as at random, 0 to 1; none where it is not known.
+    pub fn random_share(&self) -> Option<f64> {
+        (self.all > 0).then(|| ratio(self.random, self.all))
+    }
+
+    /// Adds those of another process.
+    pub fn add(&mut self, other: &PageEntries) {
+        self.random = self.random.saturating_add(other.random);
+        self.all = self.all.saturating_add(other.all);
+    }
 }
 
 /// Pages of one instance.
