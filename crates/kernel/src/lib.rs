@@ -19,7 +19,7 @@
 //! | [`userfault`] | userfaultfd(2) and the search for resident pages |
 //! | [`lists`], [`thp`] | lists of CPUs and nodes; the setting of transparent huge pages |
 //! | [`cgroup`], [`meminfo`], [`zoneinfo`] | available memory of the process, the machine and its nodes |
-//! | [`statm`], [`overcommit`] | the memory of this process; what is never mapped |
+//! | [`statm`], [`own_stat`], [`overcommit`] | memory and state of this process; what is never mapped |
 //! | [`held_file`], [`threads`] | files that are read while threads of the program run; the number of threads |
 //! | [`input_file`], [`output_file`] | files that are read up to a limit and replaced as a whole |
 //! | [`terminal`] | text that a terminal may be given |
@@ -38,6 +38,7 @@ pub mod maps;
 pub mod meminfo;
 pub mod output_file;
 pub mod overcommit;
+pub mod own_stat;
 pub mod pagemap;
 pub mod pages;
 pub mod policy;

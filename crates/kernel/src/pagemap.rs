@@ -1,7 +1,8 @@
 //! /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst): a 64-bit word for each page.
 
-use core::ffi::c_int;
+use core::ffi::{CStr, c_int};
 
+use crate::held_file::{HeldFile, Of};
 use crate::pages::BATCH;
 use crate::sys::{self, PAGE};
 
@@ -14,7 +15,15 @@ pub const SWAPPED: u64 = 1 << 62;
 /// The page is in memory.
 pub const PRESENT: u64 = 1 << 63;
 
-/// /proc/self/pagemap, opened at the first read.
+const PATH: &CStr = c"/proc/self/pagemap";
+static HELD: HeldFile = HeldFile::new(Of::Process);
+
+/// Opens the file for all that read it, see [`HeldFile`]: while the process has one thread.
+pub fn hold() {
+    HELD.hold(PATH);
+}
+
+/// /proc/self/pagemap, opened at the first read where it is not held.
 #[derive(Debug, Default)]
 pub struct Pagemap {
     file: Option<Option<c_int>>,
@@ -31,16 +40,25 @@ impl Pagemap {
     /// read.
     pub fn read(&mut self, pages: &[usize], words: &mut [u64; BATCH]) {
         words.fill(0);
-        let file = self.file.get_or_insert_with(|| sys::open(c"/proc/self/pagemap", libc::O_RDONLY));
-        let (Some(file), Some(&first)) = (*file, pages.first()) else { return };
+        let Some(&first) = pages.first() else { return };
         let mut bytes = [0_u8; BATCH * 8];
         let wanted = &mut bytes[..pages.len().min(BATCH) * 8];
         let len = wanted.len();
-        if sys::read_at(file, wanted, (first / PAGE * 8) as u64) == Some(len) {
+        if self.read_at(wanted, (first / PAGE * 8) as u64) == Some(len) {
             for (word, bytes) in words.iter_mut().zip(wanted.chunks_exact(8)) {
                 *word = bytes.try_into().map_or(0, u64::from_le_bytes);
             }
         }
+    }
+}
+
+impl Pagemap {
+    fn read_at(&mut self, bytes: &mut [u8], offset: u64) -> Option<usize> {
+        if self.file.is_none() && HELD.is_held(PATH) {
+            return HELD.read_at(PATH, bytes, offset).map(<[u8]>::len);
+        }
+        let file = *self.file.get_or_insert_with(|| sys::open(PATH, libc::O_RDONLY));
+        sys::read_at(file?, bytes, offset)
     }
 }
 

@@ -162,18 +162,6 @@ pub fn duplicate_from(fd: c_int, least: c_int) -> Option<c_int> {
     (rc >= 0).then_some(rc as c_int)
 }
 
-/// Gives the calling thread descriptors of its own, of which only that of standard error is open. Nothing changes where
-/// the kernel has no such call (before 5.11) or refuses it. Changes errno.
-pub fn separate_descriptors() {
-    // SAFETY: takes numbers only; the descriptors of other threads stay as they are.
-    let separate = |from: c_int, to: u32, flags: c_int| unsafe {
-        libc::syscall(libc::SYS_close_range, c_long::from(from), c_long::from(to), c_long::from(flags)) == 0
-    };
-    if separate(3, u32::MAX, libc::CLOSE_RANGE_UNSHARE as c_int) {
-        separate(0, 1, 0);
-    }
-}
-
 /// Closes a descriptor that the calling code opened and that no other code uses.
 pub fn close(fd: c_int) {
     // SAFETY: by this function's contract no other code uses the descriptor.

@@ -31,6 +31,7 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod given;
+mod held_files;
 mod hooks;
 mod inherited_names;
 mod matching;

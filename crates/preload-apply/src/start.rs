@@ -31,6 +31,7 @@ use numamma_plan::threads::explicit_lists;
 use numamma_plan::unusable::Unusable;
 use numamma_plan::{check, output_name, plan, ranks};
 
+use crate::held_files;
 use crate::hooks::{malloc, redirect};
 use crate::matching::elf::Elf;
 use crate::matching::{call_sites, pending};
@@ -237,6 +238,7 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
         own_mappings: AtomicU64::new(numamma_kernel::maps::count_own().unwrap_or(0)),
         taken: AtomicU64::new(0),
     });
+    held_files::open();
     churn::start();
     released::start(cgroup::available(), cgroup::limited(), malloc::expect_shortage);
     released::forks::start();

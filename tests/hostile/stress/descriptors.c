@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
     const char *how = argc > 1 ? argv[1] : "";
     int is_alone = !strcmp(how, "alone"), ends[2], wrong = 0;
     if (pipe(ends)) return 2;
-    for (int i = 0; i < 100; i++) memset(site(2000000), 1, 2000000);
+    for (int i = 0; i < 100; i++) memset(resize(site(1000000), 2000000), 1, 2000000);
     pthread_t thread;
     for (size_t i = 0; !is_alone && i < 2; i++)
         if (pthread_create(&thread, NULL, allocate, (void *)i)) return 2;

@@ -5,8 +5,8 @@ use core::ffi::{c_int, c_void};
 use numamma_hook::entry::Caller;
 use numamma_hook::thread_start;
 use numamma_hook::{errno, fork_wiped, real, sandbox};
-use numamma_kernel::{maps, statm};
 
+use crate::held_files;
 use crate::matching::{call_sites, pending};
 use crate::objects::released;
 use crate::threads::{binding, thread_nodes};
@@ -57,8 +57,7 @@ unsafe extern "C" fn create_bound(
 fn or_give_way(create: impl Fn() -> c_int) -> c_int {
     if fork_wiped::is_forked_child() && !sandbox::entered() {
         let _errno = errno::Saved::now();
-        statm::hold();
-        maps::hold();
+        held_files::open();
     }
     // Before and after: the new thread may allocate at once.
     thread_nodes::created();

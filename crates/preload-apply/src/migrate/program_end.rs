@@ -9,7 +9,7 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use numamma_kernel::sys;
+use numamma_kernel::{own_stat, sys};
 
 /// Process in which a thread of the program was seen to outlive the main thread; 0: none.
 static OUTLIVED_IN: AtomicU32 = AtomicU32::new(0);
@@ -34,7 +34,7 @@ enum Status {
 
 impl Process {
     fn now() -> Option<Process> {
-        Process::parse(&std::fs::read_to_string("/proc/self/stat").ok()?)
+        Process::parse(own_stat::read(&mut [0; own_stat::LONGEST])?)
     }
 
     /// The name in parentheses may contain any character. The state follows it, 17 fields later the number of threads,

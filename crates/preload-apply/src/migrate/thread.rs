@@ -7,7 +7,7 @@
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 
-use numamma_hook::{sandbox, sys};
+use numamma_hook::sys;
 use numamma_kernel::{clock, futex};
 
 use super::pass::{END_CHECK_NS, Mover};
@@ -26,10 +26,6 @@ const TRIES: u32 = 100;
 
 /// What the mover's thread executes.
 pub fn run(shared: &'static Shared) {
-    // It opens files of /proc while threads of the program close and open descriptors.
-    if !sandbox::entered() {
-        sys::separate_descriptors();
-    }
     move_until_idle(shared);
     end_as_main_thread();
 }

@@ -48,7 +48,7 @@ use std::sync::OnceLock;
 use numamma_hook::real::of_libc;
 use numamma_hook::{errno, own_stack, sandbox, say};
 use numamma_kernel::cgroup::Group;
-use numamma_kernel::{mappings, maps, overcommit, statm, sys};
+use numamma_kernel::{mappings, sys};
 
 use self::glibc::ReleasedBy;
 use super::heap_table;
@@ -87,10 +87,6 @@ static IS_FIRST: AtomicBool = AtomicBool::new(true);
 /// `groups`. `first` is called when the first one is kept: from then on failing calls must ask [`give_way`].
 pub fn start(available: Option<u64>, groups: Vec<Group>, first: fn()) {
     let _ = FIRST.set(first);
-    // While the process has one thread.
-    statm::hold();
-    maps::hold();
-    overcommit::is_strict();
     room::start(groups);
     mapping_budget::on_shortage(release_all);
     let share = available.map_or(usize::MAX, |bytes| (bytes / SHARE_DIVISOR) as usize);

@@ -10,6 +10,7 @@ use numamma_kernel::affinity::CpuMask;
 use numamma_kernel::futex;
 
 use super::exclusion::{self, Shared};
+use crate::held_files;
 use crate::rules::state::Rule;
 
 /// Stack of the mover's thread, bytes: glibc takes thread-local storage from it. The work is done on a stack of the
@@ -65,6 +66,7 @@ pub fn start(body: fn(&'static Shared)) {
 fn create() -> bool {
     let Some(create) = real::symbol::pthread_create() else { return false };
     let _errno = errno::Saved::now();
+    held_files::open();
     // SAFETY: all-zero sets and attributes are initialised before they are read; the thread gets no argument.
     unsafe {
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = core::mem::zeroed();
