@@ -18,6 +18,7 @@ use numamma_hook::{bootstrap_arena, errno, real, say_once};
 use numamma_kernel::sys::PAGE;
 
 use super::contained;
+use crate::matching::cached::groups::Taker;
 use crate::matching::cached::{decided, unmatched};
 use crate::matching::call_sites;
 use crate::objects::heap::Wanted;
@@ -43,17 +44,21 @@ pub unsafe fn place_matched(member: Member, wanted: Wanted, caller: &Caller) -> 
     }
     // SAFETY: the caller's promise.
     let known = unsafe { decided::look_up(caller) };
-    if call_sites::takes_nothing(known, wanted.size)
-        || call_sites::takes(known, wanted.size).is_some_and(|rule| heap::leaves(rule, wanted.size))
-    {
-        return None;
+    let taker = call_sites::taker(known, wanted.size);
+    match taker {
+        Taker::Nobody => return None,
+        Taker::Rule(rule) if heap::leaves(rule, wanted.size) => return None,
+        _ => {}
     }
     let _errno = errno::Saved::now();
     // Allocations that the C library makes inside this call are forwarded: matching them would recurse.
     let _inside = ReentryGuard::enter()?;
     contained(|| {
-        // SAFETY: the caller's promise.
-        let rule = unsafe { call_sites::find_beyond(known, caller, wanted.size, None) }?;
+        let rule = match taker {
+            Taker::Rule(rule) => rule,
+            // SAFETY: the caller's promise.
+            _ => unsafe { call_sites::find_beyond(known, caller, wanted.size, None) }?,
+        };
         if !in_effect::returns(member) {
             let name = member.name();
             say_once!(

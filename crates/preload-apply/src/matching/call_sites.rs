@@ -15,6 +15,7 @@ use numamma_hook::{own_stack, sandbox, stackbounds, unwind};
 
 use crate::matching::cached::Fact;
 use crate::matching::cached::decided::{self, Decision};
+use crate::matching::cached::groups::Taker;
 use crate::matching::cached::unmatched;
 use crate::matching::matcher::{MOST, Matcher};
 use crate::matching::pending;
@@ -138,24 +139,15 @@ pub unsafe fn find(caller: &Caller, size: usize, owner: Option<usize>) -> Option
     unsafe { find_beyond(known, caller, size, owner) }
 }
 
-/// Whether `known` says that no rule takes an allocation of `size` bytes, and that nobody counts it.
-pub fn takes_nothing(known: Option<Decision>, size: usize) -> bool {
+/// Who takes an allocation of `size` bytes, as far as `known` says.
+pub fn taker(known: Option<Decision>, size: usize) -> Taker {
     match known {
-        Some(Decision::Nothing) => true,
-        Some(Decision::Groups(groups)) => state::get().is_some_and(|state| groups.take_nothing(&state.groups, size)),
-        _ => false,
-    }
-}
-
-/// The rule of which `known` says that it takes an allocation of `size` bytes, if nothing counts it for that.
-pub fn takes(known: Option<Decision>, size: usize) -> Option<usize> {
-    match known? {
-        Decision::Nothing => None,
-        Decision::Rule(rule) => Some(rule),
-        Decision::Groups(groups) => {
-            let all = &state::get()?.groups;
-            if groups.count(all, size) { None } else { groups.choose(all, size, None).ok()? }
+        Some(Decision::Nothing) => Taker::Nobody,
+        Some(Decision::Rule(rule)) => Taker::Rule(rule),
+        Some(Decision::Groups(groups)) => {
+            state::get().map_or(Taker::Unknown, |state| groups.taker(&state.groups, size))
         }
+        None => Taker::Unknown,
     }
 }
 
