@@ -58,9 +58,9 @@ fn people_get_a_table_and_what_it_rests_on() {
     }
     assert!(shown.lines().all(|l| l.chars().count() <= 100), "{shown}");
     let advised = shown.lines().find(|l| l.starts_with("advised")).unwrap_or_else(|| panic!("{shown}"));
-    let (_, range) = advised.split_once("x (").unwrap_or_else(|| panic!("no range: {advised}"));
-    let ends: Vec<f64> = range.trim_end_matches(')').split(" to ").map(|end| end.parse().expect(range)).collect();
-    assert!(ends.len() == 2 && ends[0] <= ends[1], "{advised}");
+    // Here both ends round to the middle.
+    let (_, speedup) = advised.rsplit_once(' ').unwrap_or_else(|| panic!("{shown}"));
+    assert!(speedup.trim_end_matches('x').parse::<f64>().is_ok_and(|times| times > 1.0), "{advised}");
 }
 
 #[test]
