@@ -37,12 +37,34 @@ pub struct Backing {
     pub resident: bool,
     /// Of a heap object: the program may have changed the mapping, see [`super::released::changing`].
     pub changed: bool,
+    /// Of a heap object: which of its pages the program is expected to touch.
+    pub touched: Touched,
+}
+
+/// Which pages of a heap object the program is expected to touch, see `released/touched.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touched {
+    /// Of [`Touched::PARTS`] parts, from the first page on.
+    pub parts: u8,
+    /// None of its pages was in memory before the program touched it.
+    pub is_new: bool,
+}
+
+impl Touched {
+    pub const PARTS: u8 = 16;
+    /// All pages, as far as is known.
+    pub const ALL: Touched = Touched { parts: Touched::PARTS, is_new: false };
+
+    /// The part of `bytes` that is touched.
+    pub fn of(self, bytes: usize) -> usize {
+        if self.parts == Touched::PARTS { bytes } else { bytes / usize::from(Touched::PARTS) * usize::from(self.parts) }
+    }
 }
 
 impl Backing {
     /// Private anonymous memory without any page yet.
     pub const PRIVATE: Backing =
-        Backing { kind: Kind::Private, shift: PAGE.trailing_zeros(), resident: false, changed: false };
+        Backing { kind: Kind::Private, shift: PAGE.trailing_zeros(), resident: false, changed: false, touched: Touched::ALL };
 
     /// Bytes of a page.
     pub fn unit(self) -> usize {

@@ -196,7 +196,7 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
         released::release_all().then(|| map_new(state, &mut object, align, grows, coloured)).flatten()
     })?;
     // Here and not deeper in the stack: a pause may begin.
-    let is_rent = in_use::began(object.bytes(), true);
+    let is_rent = in_use::began(object.bytes(), object.touched(), true);
     released::charge(state, &object, object.bytes(), is_rent);
     Some(address)
 }
@@ -220,7 +220,7 @@ fn take_kept(
         released::unmap(state, &block);
         return None;
     }
-    in_use::began(block.bytes(), false);
+    in_use::began(block.bytes(), block.touched(), false);
     mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
     address
 }
@@ -250,6 +250,7 @@ fn map_new(
         return None;
     };
     object.base = address;
+    object.backing.touched = released::touched_of_new(state, object);
     if object.follows_allocator(state) {
         pages::huge_pages(address, object.bytes(), true);
     }
@@ -274,7 +275,7 @@ fn map_new(
 pub fn release(address: usize, by: ReleasedBy) -> bool {
     let grown = heap_table::has_grown(address);
     let Some((object, moving)) = heap_table::take(address) else { return false };
-    in_use::ended(object.bytes());
+    in_use::ended(object.bytes(), object.touched());
     if let Some(state) = state::get() {
         released::release(state, &object, moving, grown, by);
     }

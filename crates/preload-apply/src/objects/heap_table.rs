@@ -8,7 +8,7 @@
 //! ```text
 //! address bits   47..36        35..24        23..12       11..7  6..0
 //!                ROOT index    middle index  leaf slot    colour   0
-//! slot           size: grown 1 | cut 1 | changed 1 | colour 5 | bytes asked for 56 (low)
+//! slot           size: grown 1 | cut 1 | changed 1 | colour 5 | new 1 | touched 5 | bytes asked for 50 (low)
 //!                meta: used 1 | moving 1 | waiting 1 | placing 7 | node 10 | rule 16 | block pages 28 (low)
 //! ```
 //!
@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use numamma_kernel::sys::{self, PAGE};
 
-use super::backing::Backing;
+use super::backing::{Backing, Touched};
 use super::heap::colour;
 use super::object::Object;
 
@@ -43,9 +43,14 @@ const CHANGED: u64 = 1 << 61;
 /// In the word for the size: [`Object::colour`] in units of [`colour::STEP`].
 const COLOUR_SHIFT: u32 = 56;
 const COLOUR: u64 = ((PAGE / colour::STEP - 1) as u64) << COLOUR_SHIFT;
+/// In the word for the size: [`Backing::touched`].
+const NEW: u64 = 1 << 55;
+const TOUCHED_SHIFT: u32 = 50;
+const TOUCHED: u64 = 0x1f << TOUCHED_SHIFT;
+const _: () = assert!((Touched::PARTS as u64) << TOUCHED_SHIFT & !TOUCHED == 0);
 /// What is in the word besides the size.
-const NOTES: u64 = HISTORY | CHANGED | COLOUR;
-const _: () = assert!(COLOUR & (HISTORY | CHANGED) == 0);
+const NOTES: u64 = HISTORY | CHANGED | COLOUR | NEW | TOUCHED;
+const _: () = assert!(NOTES.count_ones() == 3 + 5 + 1 + 5, "no two of them have a bit in common");
 /// Blocks of a TiB and more are not stored; no block is enlarged that far.
 pub const BLOCK_BITS: u32 = 28;
 const RULE_BITS: u32 = 16;
@@ -99,7 +104,8 @@ pub fn rule_of(word: u64) -> u64 {
 
 fn in_slot(address: usize, slot: &Slot, meta: u64) -> Object {
     let size = slot.size.load(Ordering::Relaxed);
-    let backing = Backing { changed: size & CHANGED != 0, ..Backing::PRIVATE };
+    let touched = Touched { parts: ((size & TOUCHED) >> TOUCHED_SHIFT) as u8, is_new: size & NEW != 0 };
+    let backing = Backing { changed: size & CHANGED != 0, touched, ..Backing::PRIVATE };
     let (colour, size) = (colour_of(size), (size & !NOTES) as usize);
     Object { backing, colour, pages: colour::pages_of(size, colour), ..object_of(address & !(PAGE - 1), size, meta) }
 }
@@ -205,7 +211,9 @@ pub fn insert(object: &Object) -> bool {
     }
     let changed = if object.backing.changed { CHANGED } else { 0 };
     let colour = u64::from(object.colour / colour::STEP as u16) << COLOUR_SHIFT;
-    slot.size.store(object.size as u64 | colour | changed, Ordering::Relaxed);
+    let Touched { parts, is_new } = object.backing.touched;
+    let touched = u64::from(parts) << TOUCHED_SHIFT | if is_new { NEW } else { 0 };
+    slot.size.store(object.size as u64 | colour | changed | touched, Ordering::Relaxed);
     // Release pairs with the Acquire of `find` and `take`: a thread that sees the slot used sees its size.
     slot.meta.store(word_of(object), Ordering::Release);
     true

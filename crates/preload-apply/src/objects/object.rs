@@ -64,6 +64,11 @@ impl Object {
         self.bytes() - usize::from(self.colour)
     }
 
+    /// Bytes that the program is expected to touch of it.
+    pub fn touched(&self) -> usize {
+        self.backing.touched.of(self.bytes())
+    }
+
     /// Its pages as an object that begins with them.
     pub fn as_pages(&self) -> Object {
         if self.colour == 0 { *self } else { Object { colour: 0, size: self.bytes(), ..*self } }

@@ -23,6 +23,8 @@
 //!   the blocks take more than that part. So is one that is too small for the largest object so far of its rule, when
 //!   that needs a mapping.
 //! - A block of which the program touches few pages is given back when it has many, see [`few_pages`].
+//! - One of which the program touches the first part loses the other pages when it serves while there are many, see
+//!   [`touched`].
 //! - All are given back when the program goes on with other memory for some time, see [`room`].
 //! - All are given back before the process forks, see [`forks`].
 //! - All are given back when the budget of mappings or the kernel refuses something to this library, or when an
@@ -40,6 +42,7 @@ mod offered;
 mod room;
 mod sparse;
 mod sum;
+mod touched;
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -51,6 +54,7 @@ use numamma_kernel::cgroup::Group;
 use numamma_kernel::{mappings, sys};
 
 use self::glibc::ReleasedBy;
+use super::backing::Touched;
 use super::heap_table;
 use super::object::Object;
 use crate::phases::exclusion;
@@ -128,6 +132,11 @@ pub fn mapped(state: &State, object: &Object) {
     few_pages::mapped(kept::hash_of_class(state, object), object);
 }
 
+/// What the program is expected to touch of `object`, for which memory is being mapped.
+pub fn touched_of_new(state: &State, object: &Object) -> Touched {
+    touched::of_new(kept::hash_of_class(state, object), object)
+}
+
 /// Whether any block is kept.
 #[inline]
 fn any() -> bool {
@@ -142,8 +151,10 @@ fn standing() -> usize {
 
 /// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there.
 pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Object> {
-    let block = if any() { kept::take(state, wanted, align) } else { None };
-    block.inspect(|_| room::serves())
+    let mut block = if any() { kept::take(state, wanted, align)? } else { return None };
+    room::serves();
+    touched::serve(state, kept::hash_of_class(state, wanted), &mut block);
+    Some(block)
 }
 
 /// Notes that the program is about to change attributes of the `len` bytes at `start`, or what is mapped there: access
@@ -189,11 +200,14 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
     let bytes = object.bytes();
     let can_serve = current && !object.backing.changed && !object.waiting && !exclusion::mover_works();
     let is_over = |rule: &Rule| rule.churn.is_over(bytes);
-    if !can_serve
-        || is_too_large(bytes)
-        || state.rules.get(object.rule).is_some_and(is_over)
+    if !can_serve || is_too_large(bytes) {
+        return false;
+    }
+    let class = kept::hash_of_class(state, object);
+    touched::freed(class, object);
+    if state.rules.get(object.rule).is_some_and(is_over)
         || !kept::comes_again(state, object, grown)
-        || few_pages::has_more(kept::hash_of_class(state, object), object)
+        || few_pages::has_more(class, object)
     {
         return false;
     }

@@ -126,6 +126,12 @@ fn may_be_huge(state: &State, rule: &Rule, object: &Object) -> bool {
             || object.follows_allocator(state))
 }
 
+/// Bytes of the largest pages that `object` may have.
+pub fn page_size(state: &State, object: &Object) -> usize {
+    let is_huge = state.rules.get(object.rule).is_some_and(|rule| may_be_huge(state, rule, object));
+    if is_huge { HUGE_PAGE as usize } else { PAGE }
+}
+
 /// A block that a thread has taken out of the table or is about to store there.
 struct Block {
     object: Object,

@@ -1,0 +1,132 @@
+//! Sizes of which the program touches a part, from the first page on: buffers that are allocated for the largest case. A
+//! kept array has pages up to where the one before was touched; one of another size that lies elsewhere in the same
+//! memory touches others. So after some steps all of what is kept would be in memory, where the arrays of a step never
+//! touch more than a part of it.
+//!
+//! So an array whose pages are all its own, since its memory was mapped for it, is looked at when it is freed: where its
+//! last page in memory is. The mean of that is what later ones of its rule and about its size are expected to touch.
+//! While what is in use and what is kept may together take more than the arrays in use were expected to touch at a time
+//! ([`room::is_beyond_touched`](super::room::is_beyond_touched)), one that kept memory serves loses the pages behind
+//! that, before the program gets it; one of [`SAMPLE`] loses all, so that what is touched of it can be seen.
+//!
+//! Of arrays that are touched here and there the last page in memory is near the end: see [`few_pages`](super::few_pages).
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use numamma_hook::{errno, sandbox};
+use numamma_kernel::sys;
+
+use super::{kept, offered, room, sparse};
+use crate::objects::backing::Touched;
+use crate::objects::object::Object;
+use crate::rules::in_use;
+use crate::rules::state::State;
+
+/// Rules and sizes that are remembered, by a hash; a newer one replaces an older one.
+const SIZES: usize = 1024;
+/// Arrays that lose a part of their pages, of which one loses all: 3 % more page faults than without. A size of which
+/// the program begins to touch more is known after as many.
+const SAMPLE: u32 = 32;
+
+/// The hash, and the mean of the parts that are touched in units of 1 / [`WHOLE`], and 1 more.
+static NOTES: [AtomicU64; SIZES] = [const { AtomicU64::new(0) }; SIZES];
+/// Arrays that lost a part of their pages.
+static LOST: AtomicU32 = AtomicU32::new(0);
+
+/// Bits of a note that hold the hash.
+const HASH: u64 = !0xffff;
+const WHOLE: u64 = 256;
+const _: () = assert!(WHOLE < !HASH && WHOLE.is_multiple_of(Touched::PARTS as u64));
+
+/// What the program is expected to touch of `object`, whose memory was mapped for it; `class` is a number for its rule and
+/// about its size.
+pub fn of_new(class: Option<u64>, object: &Object) -> Touched {
+    if object.bytes() < sparse::LEAST_BYTES {
+        return Touched::ALL;
+    }
+    Touched { is_new: true, ..expected(class) }
+}
+
+/// Looks at `object`, which the program has given up, if all of its pages in memory are those that the program touched.
+pub fn freed(class: Option<u64>, object: &Object) {
+    if object.backing.touched.is_new {
+        look(class, object);
+    }
+}
+
+/// Not inlined: what it holds would be in the stack frame of every free.
+#[cold]
+#[inline(never)]
+fn look(class: Option<u64>, object: &Object) {
+    let Some((hash, note)) = class.map(note_of) else { return };
+    let errno = errno::Saved::now();
+    let end = sparse::end_in_memory(object.base, object.bytes()) - object.base;
+    drop(errno);
+    let seen = (end as u64 * WHOLE).div_ceil(object.bytes() as u64);
+    let before = note.load(Ordering::Relaxed);
+    let mean = if before & HASH == hash { (seen + (before & !HASH) - 1) / 2 } else { seen };
+    note.store(hash | (mean + 1), Ordering::Relaxed);
+    if object.backing.touched.parts == Touched::PARTS {
+        in_use::touched_less(object.bytes() - end);
+    }
+}
+
+/// Called with `block`, which kept memory is about to serve: gives up the pages that would stand beside those that the
+/// program touches.
+pub fn serve(state: &'static State, class: Option<u64>, block: &mut Object) {
+    block.backing.touched = Touched::ALL;
+    if block.bytes() < sparse::LEAST_BYTES {
+        return;
+    }
+    let touched = expected(class);
+    if touched.parts < Touched::PARTS {
+        block.backing.touched = touched;
+        if room::is_beyond_touched(block.bytes()) {
+            lose(state, block);
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn lose(state: &'static State, block: &mut Object) {
+    if sandbox::entered() || offered::is_populated(state, block) {
+        return;
+    }
+    let is_sample = is_sample(LOST.fetch_add(1, Ordering::Relaxed));
+    let kept = if is_sample { 0 } else { block.backing.touched.of(block.bytes()) };
+    let kept = kept.next_multiple_of(kept::page_size(state, block));
+    let _errno = errno::Saved::now();
+    // SAFETY: the block belongs to the caller, and what it holds is not needed.
+    let is_lost = kept < block.bytes()
+        && unsafe { sys::advise((block.base + kept) as *mut c_void, block.bytes() - kept, libc::MADV_DONTNEED) };
+    block.backing.touched.is_new = is_sample && is_lost;
+}
+
+/// Whether the array of this number is one of [`SAMPLE`], at no regular distance: arrays may take turns.
+fn is_sample(number: u32) -> bool {
+    // The upper bits of the product with 2^32 divided by the golden ratio (Knuth, The Art of Computer Programming,
+    // volume 3, 6.4) are spread evenly.
+    number.wrapping_mul(0x9e37_79b9) < u32::MAX / SAMPLE
+}
+
+fn expected(class: Option<u64>) -> Touched {
+    let parts_of = |class| {
+        let (hash, note) = note_of(class);
+        let now = note.load(Ordering::Relaxed);
+        (now & HASH == hash).then(|| (now & !HASH) - 1)
+    };
+    match class.and_then(parts_of) {
+        Some(mean) => {
+            Touched { parts: mean.div_ceil(WHOLE / u64::from(Touched::PARTS)) as u8, is_new: false }
+        }
+        None => Touched::ALL,
+    }
+}
+
+/// Where a class is noted, with its hash.
+fn note_of(class: u64) -> (u64, &'static AtomicU64) {
+    let hash = class & HASH;
+    (hash, &NOTES[(hash >> 40) as usize % SIZES])
+}
