@@ -51,7 +51,7 @@ pub struct Touched {
 }
 
 impl Touched {
-    pub const PARTS: u8 = 16;
+    pub const PARTS: u8 = 64;
     /// All pages, as far as is known.
     pub const ALL: Touched = Touched { parts: Touched::PARTS, is_new: false };
 

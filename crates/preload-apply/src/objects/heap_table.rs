@@ -8,7 +8,7 @@
 //! ```text
 //! address bits   47..36        35..24        23..12       11..7  6..0
 //!                ROOT index    middle index  leaf slot    colour   0
-//! slot           size: grown 1 | cut 1 | changed 1 | colour 5 | new 1 | touched 5 | bytes asked for 50 (low)
+//! slot           size: grown 1 | cut 1 | changed 1 | colour 5 | new 1 | touched 7 | bytes asked for 48 (low)
 //!                meta: used 1 | moving 1 | waiting 1 | placing 7 | node 10 | rule 16 | block pages 28 (low)
 //! ```
 //!
@@ -45,12 +45,12 @@ const COLOUR_SHIFT: u32 = 56;
 const COLOUR: u64 = ((PAGE / colour::STEP - 1) as u64) << COLOUR_SHIFT;
 /// In the word for the size: [`Backing::touched`].
 const NEW: u64 = 1 << 55;
-const TOUCHED_SHIFT: u32 = 50;
-const TOUCHED: u64 = 0x1f << TOUCHED_SHIFT;
+const TOUCHED_SHIFT: u32 = 48;
+const TOUCHED: u64 = 0x7f << TOUCHED_SHIFT;
 const _: () = assert!((Touched::PARTS as u64) << TOUCHED_SHIFT & !TOUCHED == 0);
 /// What is in the word besides the size.
 const NOTES: u64 = HISTORY | CHANGED | COLOUR | NEW | TOUCHED;
-const _: () = assert!(NOTES.count_ones() == 3 + 5 + 1 + 5, "no two of them have a bit in common");
+const _: () = assert!(NOTES.count_ones() == 3 + 5 + 1 + 7, "no two of them have a bit in common");
 /// Blocks of a TiB and more are not stored; no block is enlarged that far.
 pub const BLOCK_BITS: u32 = 28;
 const RULE_BITS: u32 = 16;

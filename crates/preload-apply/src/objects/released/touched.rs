@@ -36,7 +36,7 @@ static LOST: AtomicU32 = AtomicU32::new(0);
 
 /// Bits of a note that hold the hash.
 const HASH: u64 = !0xffff;
-const WHOLE: u64 = 256;
+const WHOLE: u64 = 1024;
 const _: () = assert!(WHOLE < !HASH && WHOLE.is_multiple_of(Touched::PARTS as u64));
 
 /// What the program is expected to touch of `object`, whose memory was mapped for it; `class` is a number for its rule and
