@@ -215,6 +215,8 @@ fn take_kept(
     if zero {
         released::clear(state, &block, object.size);
     }
+    // The array has the whole block, which may be larger.
+    let coloured = coloured.map(|size| size.max(colour::size_in(block.bytes())));
     let address = enter(&block, coloured);
     if address.is_none() {
         released::unmap(state, &block);

@@ -54,7 +54,7 @@ use numamma_kernel::cgroup::Group;
 use numamma_kernel::{mappings, sys};
 
 use self::glibc::ReleasedBy;
-use super::backing::Touched;
+use super::backing::{Backing, Touched};
 use super::heap_table;
 use super::object::Object;
 use crate::phases::exclusion;
@@ -151,9 +151,13 @@ fn standing() -> usize {
 
 /// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there.
 pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Object> {
-    let mut block = if any() { kept::take(state, wanted, align)? } else { return None };
+    if !any() {
+        return None;
+    }
+    let touched = touched::expected(kept::hash_of_class(state, wanted), wanted);
+    let mut block = kept::take(state, &Object { backing: Backing { touched, ..wanted.backing }, ..*wanted }, align)?;
     room::serves();
-    touched::serve(state, kept::hash_of_class(state, wanted), &mut block);
+    touched::serve(state, touched, &mut block);
     Some(block)
 }
 

@@ -42,10 +42,7 @@ const _: () = assert!(WHOLE < !HASH && WHOLE.is_multiple_of(Touched::PARTS as u6
 /// What the program is expected to touch of `object`, whose memory was mapped for it; `class` is a number for its rule and
 /// about its size.
 pub fn of_new(class: Option<u64>, object: &Object) -> Touched {
-    if object.bytes() < sparse::LEAST_BYTES {
-        return Touched::ALL;
-    }
-    Touched { is_new: true, ..expected(class) }
+    Touched { is_new: object.bytes() >= sparse::LEAST_BYTES, ..expected(class, object) }
 }
 
 /// Looks at `object`, which the program has given up, if all of its pages in memory are those that the program touched.
@@ -72,29 +69,26 @@ fn look(class: Option<u64>, object: &Object) {
     }
 }
 
-/// Called with `block`, which kept memory is about to serve: gives up the pages that would stand beside those that the
-/// program touches.
-pub fn serve(state: &'static State, class: Option<u64>, block: &mut Object) {
-    block.backing.touched = Touched::ALL;
-    if block.bytes() < sparse::LEAST_BYTES {
-        return;
-    }
-    let touched = expected(class);
-    if touched.parts < Touched::PARTS {
-        block.backing.touched = touched;
-        if room::is_beyond_touched(block.bytes()) {
-            lose(state, block);
-        }
+/// Called with `block`, which is about to serve as an array of which the program is expected to touch `touched`: gives up
+/// the pages that would stand beside those.
+pub fn serve(state: &'static State, touched: Touched, block: &mut Object) {
+    let was_whole = block.backing.touched == touched;
+    block.backing.touched = touched;
+    if touched.parts < Touched::PARTS && room::is_beyond_touched(block.bytes()) {
+        lose(state, block, was_whole);
     }
 }
 
 #[cold]
 #[inline(never)]
-fn lose(state: &'static State, block: &mut Object) {
+fn lose(state: &'static State, block: &mut Object, was_whole: bool) {
     if sandbox::entered() || offered::is_populated(state, block) {
         return;
     }
     let is_sample = is_sample(LOST.fetch_add(1, Ordering::Relaxed));
+    if was_whole && !is_sample {
+        return;
+    }
     let kept = if is_sample { 0 } else { block.backing.touched.of(block.bytes()) };
     let kept = kept.next_multiple_of(kept::page_size(state, block));
     let _errno = errno::Saved::now();
@@ -111,7 +105,11 @@ fn is_sample(number: u32) -> bool {
     number.wrapping_mul(0x9e37_79b9) < u32::MAX / SAMPLE
 }
 
-fn expected(class: Option<u64>) -> Touched {
+/// What the program is expected to touch of `object`; `class` as in [`of_new`].
+pub fn expected(class: Option<u64>, object: &Object) -> Touched {
+    if object.bytes() < sparse::LEAST_BYTES {
+        return Touched::ALL;
+    }
     let parts_of = |class| {
         let (hash, note) = note_of(class);
         let now = note.load(Ordering::Relaxed);
