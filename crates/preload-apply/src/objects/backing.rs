@@ -63,8 +63,13 @@ impl Touched {
 
 impl Backing {
     /// Private anonymous memory without any page yet.
-    pub const PRIVATE: Backing =
-        Backing { kind: Kind::Private, shift: PAGE.trailing_zeros(), resident: false, changed: false, touched: Touched::ALL };
+    pub const PRIVATE: Backing = Backing {
+        kind: Kind::Private,
+        shift: PAGE.trailing_zeros(),
+        resident: false,
+        changed: false,
+        touched: Touched::ALL,
+    };
 
     /// Bytes of a page.
     pub fn unit(self) -> usize {

@@ -6,8 +6,9 @@
 //! So an array whose pages are all its own, since its memory was mapped for it, is looked at when it is freed: where its
 //! last page in memory is. The mean of that is what later ones of its rule and about its size are expected to touch.
 //! While what is in use and what is kept may together take more than the arrays in use were expected to touch at a time
-//! ([`room::is_beyond_touched`](super::room::is_beyond_touched)), one that kept memory serves loses the pages behind
-//! that, before the program gets it; one of [`SAMPLE`] loses all, so that what is touched of it can be seen.
+//! ([`room::is_beyond_touched`]), one that kept memory serves loses the pages behind that, before the program gets it;
+//! one of [`SAMPLE`] loses all, so that what is touched of it can be seen. Most of them lose none, because an array of
+//! which a part is touched is kept as it is, for one of about its size (see [`kept`]).
 //!
 //! Of arrays that are touched here and there the last page in memory is near the end: see [`few_pages`](super::few_pages).
 
@@ -25,14 +26,14 @@ use crate::rules::state::State;
 
 /// Rules and sizes that are remembered, by a hash; a newer one replaces an older one.
 const SIZES: usize = 1024;
-/// Arrays that lose a part of their pages, of which one loses all: 3 % more page faults than without. A size of which
-/// the program begins to touch more is known after as many.
+/// Arrays that kept memory serves, of which one loses all pages: 3 % of the page faults that there are without kept memory.
+/// A size of which the program begins to touch more is known after as many.
 const SAMPLE: u32 = 32;
 
 /// The hash, and the mean of the parts that are touched in units of 1 / [`WHOLE`], and 1 more.
 static NOTES: [AtomicU64; SIZES] = [const { AtomicU64::new(0) }; SIZES];
-/// Arrays that lost a part of their pages.
-static LOST: AtomicU32 = AtomicU32::new(0);
+/// Arrays that kept memory served, while that is little for what is touched.
+static SERVED: AtomicU32 = AtomicU32::new(0);
 
 /// Bits of a note that hold the hash.
 const HASH: u64 = !0xffff;
@@ -56,17 +57,26 @@ pub fn freed(class: Option<u64>, object: &Object) {
 #[cold]
 #[inline(never)]
 fn look(class: Option<u64>, object: &Object) {
-    let Some((hash, note)) = class.map(note_of) else { return };
+    let Some(class) = class else { return };
     let errno = errno::Saved::now();
     let end = sparse::end_in_memory(object.base, object.bytes()) - object.base;
     drop(errno);
-    let seen = (end as u64 * WHOLE).div_ceil(object.bytes() as u64);
-    let before = note.load(Ordering::Relaxed);
-    let mean = if before & HASH == hash { (seen + (before & !HASH) - 1) / 2 } else { seen };
-    note.store(hash | (mean + 1), Ordering::Relaxed);
+    note(class, (end as u64 * WHOLE).div_ceil(object.bytes() as u64));
     if object.backing.touched.parts == Touched::PARTS {
         in_use::touched_less(object.bytes() - end);
     }
+}
+
+/// Notes that a part of an array was touched, in units of 1 / [`WHOLE`].
+fn note(class: u64, part: u64) {
+    let (hash, note) = note_of(class);
+    let before = note.load(Ordering::Relaxed);
+    // Rounded towards the new part, so that the mean arrives there.
+    let mean = match before & HASH == hash {
+        true => (part + (before & !HASH) - 1 + u64::from(part >= before & !HASH)) / 2,
+        false => part,
+    };
+    note.store(hash | (mean + 1), Ordering::Relaxed);
 }
 
 /// Called with `block`, which is about to serve as an array of which the program is expected to touch `touched`: gives up
@@ -85,7 +95,7 @@ fn lose(state: &'static State, block: &mut Object, was_whole: bool) {
     if sandbox::entered() || offered::is_populated(state, block) {
         return;
     }
-    let is_sample = is_sample(LOST.fetch_add(1, Ordering::Relaxed));
+    let is_sample = is_sample(SERVED.fetch_add(1, Ordering::Relaxed));
     if was_whole && !is_sample {
         return;
     }
@@ -115,16 +125,43 @@ pub fn expected(class: Option<u64>, object: &Object) -> Touched {
         let now = note.load(Ordering::Relaxed);
         (now & HASH == hash).then(|| (now & !HASH) - 1)
     };
-    match class.and_then(parts_of) {
-        Some(mean) => {
-            Touched { parts: mean.div_ceil(WHOLE / u64::from(Touched::PARTS)) as u8, is_new: false }
-        }
-        None => Touched::ALL,
-    }
+    let mean = class.and_then(parts_of).unwrap_or(WHOLE);
+    Touched { parts: mean.div_ceil(WHOLE / u64::from(Touched::PARTS)) as u8, is_new: false }
 }
 
 /// Where a class is noted, with its hash.
 fn note_of(class: u64) -> (u64, &'static AtomicU64) {
     let hash = class & HASH;
     (hash, &NOTES[(hash >> 40) as usize % SIZES])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::heap_table;
+
+    #[test]
+    fn the_mean_of_what_was_touched_is_expected() {
+        let object = heap_table::object_of(0, 1 << 20, 0);
+        let class = Some(0x1234_5678_9abc_def0);
+        assert_eq!(expected(class, &object), Touched::ALL);
+        assert_eq!(of_new(class, &object), Touched { is_new: true, ..Touched::ALL });
+        note(class.unwrap(), WHOLE / 2);
+        assert_eq!(expected(class, &object), Touched { parts: Touched::PARTS / 2, is_new: false });
+        note(class.unwrap(), WHOLE);
+        assert_eq!(expected(class, &object), Touched { parts: Touched::PARTS / 4 * 3, is_new: false });
+        (0..20).for_each(|_| note(class.unwrap(), WHOLE));
+        assert_eq!(expected(class, &object), Touched::ALL, "nearly all");
+        (0..20).for_each(|_| note(class.unwrap(), 0));
+        assert_eq!(expected(class, &object).of(object.bytes()), 0);
+        let small = heap_table::object_of(0, sparse::LEAST_BYTES - 4096, 0);
+        assert_eq!(expected(class, &small), Touched::ALL);
+    }
+
+    #[test]
+    fn some_arrays_are_samples() {
+        let samples = (0..100 * SAMPLE).filter(|number| is_sample(*number)).count();
+        assert!((95..105).contains(&samples), "{samples}");
+        assert!((0..1000).any(|number| is_sample(2 * number)) && (0..1000).any(|number| is_sample(2 * number + 1)));
+    }
 }
