@@ -43,21 +43,47 @@ pub struct Backing {
 
 /// Which pages of a heap object the program is expected to touch, see `released/touched.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Touched {
-    /// Of [`Touched::PARTS`] parts, from the first page on.
-    pub parts: u8,
-    /// None of its pages was in memory before the program touched it.
-    pub is_new: bool,
-}
+pub struct Touched(u8);
 
 impl Touched {
     pub const PARTS: u8 = 64;
     /// All pages, as far as is known.
-    pub const ALL: Touched = Touched { parts: Touched::PARTS, is_new: false };
+    pub const ALL: Touched = Touched(Touched::PARTS);
+    /// None of its pages was in memory before the program touched it.
+    const NEW: u8 = 1 << 7;
+
+    /// `parts` of [`Touched::PARTS`] parts, from the first page on.
+    pub fn part(parts: u8) -> Touched {
+        Touched(parts.min(Touched::PARTS))
+    }
+
+    /// The same of an object of which no page was in memory before the program touched it, or of one of which some were.
+    pub fn new(self, is_new: bool) -> Touched {
+        Touched(self.0 & !Touched::NEW | if is_new { Touched::NEW } else { 0 })
+    }
+
+    pub fn is_new(self) -> bool {
+        self.0 & Touched::NEW != 0
+    }
+
+    /// Whether all pages are touched.
+    pub fn is_all(self) -> bool {
+        self.0 & !Touched::NEW == Touched::PARTS
+    }
 
     /// The part of `bytes` that is touched.
     pub fn of(self, bytes: usize) -> usize {
-        if self.parts == Touched::PARTS { bytes } else { bytes / usize::from(Touched::PARTS) * usize::from(self.parts) }
+        let parts = self.0 & !Touched::NEW;
+        if self.is_all() { bytes } else { bytes / usize::from(Touched::PARTS) * usize::from(parts) }
+    }
+
+    /// It as eight bits, for [`Touched::from_bits`].
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    pub fn from_bits(bits: u8) -> Touched {
+        Touched(bits)
     }
 }
 

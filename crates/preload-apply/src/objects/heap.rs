@@ -175,6 +175,7 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
         object.pages = colour::pages_with_room(size);
         object.size = object.bytes();
     }
+    object.backing.touched = released::expected(state, &object);
     rule.churn.asked(object.bytes());
     let align = align.max(if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE });
     if let Some(address) = take_kept(state, &object, align, zero, coloured) {
@@ -252,7 +253,7 @@ fn map_new(
         return None;
     };
     object.base = address;
-    object.backing.touched = released::touched_of_new(state, object);
+    object.backing.touched = released::sparse::touched::of_new(object);
     if object.follows_allocator(state) {
         pages::huge_pages(address, object.bytes(), true);
     }

@@ -8,7 +8,7 @@
 //! ```text
 //! address bits   47..36        35..24        23..12       11..7  6..0
 //!                ROOT index    middle index  leaf slot    colour   0
-//! slot           size: grown 1 | cut 1 | changed 1 | colour 5 | new 1 | touched 7 | bytes asked for 48 (low)
+//! slot           size: grown 1 | cut 1 | changed 1 | colour 5 | touched 8 | bytes asked for 48 (low)
 //!                meta: used 1 | moving 1 | waiting 1 | placing 7 | node 10 | rule 16 | block pages 28 (low)
 //! ```
 //!
@@ -44,13 +44,11 @@ const CHANGED: u64 = 1 << 61;
 const COLOUR_SHIFT: u32 = 56;
 const COLOUR: u64 = ((PAGE / colour::STEP - 1) as u64) << COLOUR_SHIFT;
 /// In the word for the size: [`Backing::touched`].
-const NEW: u64 = 1 << 55;
 const TOUCHED_SHIFT: u32 = 48;
-const TOUCHED: u64 = 0x7f << TOUCHED_SHIFT;
-const _: () = assert!((Touched::PARTS as u64) << TOUCHED_SHIFT & !TOUCHED == 0);
+const TOUCHED: u64 = 0xff << TOUCHED_SHIFT;
 /// What is in the word besides the size.
-const NOTES: u64 = HISTORY | CHANGED | COLOUR | NEW | TOUCHED;
-const _: () = assert!(NOTES.count_ones() == 3 + 5 + 1 + 7, "no two of them have a bit in common");
+const NOTES: u64 = HISTORY | CHANGED | COLOUR | TOUCHED;
+const _: () = assert!(NOTES.count_ones() == 3 + 5 + 8, "no two of them have a bit in common");
 /// Blocks of a TiB and more are not stored; no block is enlarged that far.
 pub const BLOCK_BITS: u32 = 28;
 const RULE_BITS: u32 = 16;
@@ -102,9 +100,12 @@ pub fn rule_of(word: u64) -> u64 {
     word >> BLOCK_BITS & ((1 << RULE_BITS) - 1)
 }
 
+/// Not inlined: it makes the object where the caller wants it, and holds copies of it, which would be in the stack frame of
+/// every free and realloc.
+#[inline(never)]
 fn in_slot(address: usize, slot: &Slot, meta: u64) -> Object {
     let size = slot.size.load(Ordering::Relaxed);
-    let touched = Touched { parts: ((size & TOUCHED) >> TOUCHED_SHIFT) as u8, is_new: size & NEW != 0 };
+    let touched = Touched::from_bits((size >> TOUCHED_SHIFT) as u8);
     let backing = Backing { changed: size & CHANGED != 0, touched, ..Backing::PRIVATE };
     let (colour, size) = (colour_of(size), (size & !NOTES) as usize);
     Object { backing, colour, pages: colour::pages_of(size, colour), ..object_of(address & !(PAGE - 1), size, meta) }
@@ -149,7 +150,6 @@ pub fn possible(address: usize) -> bool {
 }
 
 /// The slot of the page that has `address`.
-
 fn existing(address: usize) -> Option<&'static Slot> {
     leaf_and_slot(address).map(|(_, slot)| slot)
 }
@@ -211,8 +211,7 @@ pub fn insert(object: &Object) -> bool {
     }
     let changed = if object.backing.changed { CHANGED } else { 0 };
     let colour = u64::from(object.colour / colour::STEP as u16) << COLOUR_SHIFT;
-    let Touched { parts, is_new } = object.backing.touched;
-    let touched = u64::from(parts) << TOUCHED_SHIFT | if is_new { NEW } else { 0 };
+    let touched = u64::from(object.backing.touched.bits()) << TOUCHED_SHIFT;
     slot.size.store(object.size as u64 | colour | changed | touched, Ordering::Relaxed);
     // Release pairs with the Acquire of `find` and `take`: a thread that sees the slot used sees its size.
     slot.meta.store(word_of(object), Ordering::Release);

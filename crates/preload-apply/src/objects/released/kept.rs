@@ -5,7 +5,7 @@
 //! as in glibc's heap. So arrays of varying size serve each other. Under the other policies the blocks of an object
 //! begin with the object, and a kept block serves an object of its own size, or another one in the way of [`loose`].
 //!
-//! An array of which the program touches the first part only (see [`super::touched`]) is kept as it is: it serves as a
+//! An array of which the program touches the first part only (see [`super::sparse::touched`]) is kept as it is: it serves as a
 //! whole another such array of about its size, so that the pages which are touched again are those that are in memory.
 //!
 //! The blocks are in a table of sets. A thread takes an entry by a compare-and-exchange of its first word, which no
@@ -17,11 +17,9 @@ pub mod loose;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use numamma_kernel::sys::PAGE;
-use numamma_plan::plan::{HUGE_PAGE, page_size_of};
 use numamma_plan::policy::PolicyKind;
 
 use super::sum::discount;
-use crate::objects::backing::Touched;
 use crate::objects::object::Object;
 use crate::objects::{heap_table, released};
 use crate::rules::state::{Rule, State};
@@ -59,7 +57,7 @@ struct Entry {
     kind: AtomicU32,
 }
 
-/// The block may have huge pages, see [`may_be_huge`].
+/// The block may have huge pages, see [`Object::may_be_huge`].
 const HUGE: u32 = 1;
 /// The block serves as a whole: its first pages are in memory.
 const WHOLE: u32 = 2;
@@ -99,7 +97,7 @@ impl Shape {
             return Some(Shape::Object);
         }
         let placed = rule.placings.get(object.placing)?.place.policy != PolicyKind::Default;
-        Some(Shape::Pages { huge: may_be_huge(state, rule, object), mappings: u64::from(placed) })
+        Some(Shape::Pages { huge: object.may_be_huge(state), mappings: u64::from(placed) })
     }
 }
 
@@ -128,20 +126,6 @@ fn is_of_pages(policy: PolicyKind) -> bool {
         | PolicyKind::Random
         | PolicyKind::Map => false,
     }
-}
-
-fn may_be_huge(state: &State, rule: &Rule, object: &Object) -> bool {
-    let bytes = object.bytes() as u64;
-    let place = rule.placings.get(object.placing).map(|placing| &placing.place);
-    bytes >= HUGE_PAGE
-        && (place.is_some_and(|place| page_size_of(place, bytes, state.machine.thp) == HUGE_PAGE)
-            || object.follows_allocator(state))
-}
-
-/// Bytes of the largest pages that `object` may have.
-pub fn page_size(state: &State, object: &Object) -> usize {
-    let is_huge = state.rules.get(object.rule).is_some_and(|rule| may_be_huge(state, rule, object));
-    if is_huge { HUGE_PAGE as usize } else { PAGE }
 }
 
 /// A block that a thread has taken out of the table or is about to store there.
@@ -526,7 +510,7 @@ impl Search<'_> {
 
 /// Whether `object` is kept as it is.
 fn is_whole(shape: Shape, object: &Object) -> bool {
-    matches!(shape, Shape::Pages { .. }) && object.backing.touched.parts < Touched::PARTS
+    matches!(shape, Shape::Pages { .. }) && !object.backing.touched.is_all()
 }
 
 /// Keeps `object`, whose bytes the caller has counted ([`super::sum`]), as one block with the blocks that it touches.

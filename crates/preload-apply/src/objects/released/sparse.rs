@@ -1,6 +1,9 @@
 //! Blocks of which the program touched little: hash tables that stay almost empty, arrays that are allocated for the
 //! largest case. Pages that were never touched take no memory, and must take none when the block is kept and serves again.
 
+pub mod few_pages;
+pub mod touched;
+
 use core::ffi::c_void;
 
 use numamma_hook::{errno, sandbox};

@@ -8,7 +8,7 @@
 //! While what is in use and what is kept may together take more than the arrays in use were expected to touch at a time
 //! ([`room::is_beyond_touched`]), one that kept memory serves loses the pages behind that, before the program gets it;
 //! one of [`SAMPLE`] loses all, so that what is touched of it can be seen. Most of them lose none, because an array of
-//! which a part is touched is kept as it is, for one of about its size (see [`kept`]).
+//! which a part is touched is kept as it is, for one of about its size (see [`kept`](super::super::kept)).
 //!
 //! Of arrays that are touched here and there the last page in memory is near the end: see [`few_pages`](super::few_pages).
 
@@ -16,11 +16,13 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use numamma_hook::{errno, sandbox};
-use numamma_kernel::sys;
+use numamma_kernel::sys::{self, PAGE};
+use numamma_plan::plan::HUGE_PAGE;
 
-use super::{kept, offered, room, sparse};
+use super::{LEAST_BYTES, end_in_memory};
 use crate::objects::backing::Touched;
 use crate::objects::object::Object;
+use crate::objects::released::{offered, room};
 use crate::rules::in_use;
 use crate::rules::state::State;
 
@@ -40,15 +42,14 @@ const HASH: u64 = !0xffff;
 const WHOLE: u64 = 1024;
 const _: () = assert!(WHOLE < !HASH && WHOLE.is_multiple_of(Touched::PARTS as u64));
 
-/// What the program is expected to touch of `object`, whose memory was mapped for it; `class` is a number for its rule and
-/// about its size.
-pub fn of_new(class: Option<u64>, object: &Object) -> Touched {
-    Touched { is_new: object.bytes() >= sparse::LEAST_BYTES, ..expected(class, object) }
+/// `object`, of which [`expected`] was asked, in memory that was mapped for it.
+pub fn of_new(object: &Object) -> Touched {
+    object.backing.touched.new(object.bytes() >= LEAST_BYTES)
 }
 
 /// Looks at `object`, which the program has given up, if all of its pages in memory are those that the program touched.
 pub fn freed(class: Option<u64>, object: &Object) {
-    if object.backing.touched.is_new {
+    if object.backing.touched.is_new() {
         look(class, object);
     }
 }
@@ -59,10 +60,10 @@ pub fn freed(class: Option<u64>, object: &Object) {
 fn look(class: Option<u64>, object: &Object) {
     let Some(class) = class else { return };
     let errno = errno::Saved::now();
-    let end = sparse::end_in_memory(object.base, object.bytes()) - object.base;
+    let end = end_in_memory(object.base, object.bytes()) - object.base;
     drop(errno);
     note(class, (end as u64 * WHOLE).div_ceil(object.bytes() as u64));
-    if object.backing.touched.parts == Touched::PARTS {
+    if object.backing.touched.is_all() {
         in_use::touched_less(object.bytes() - end);
     }
 }
@@ -81,10 +82,11 @@ fn note(class: u64, part: u64) {
 
 /// Called with `block`, which is about to serve as an array of which the program is expected to touch `touched`: gives up
 /// the pages that would stand beside those.
+#[inline(never)]
 pub fn serve(state: &'static State, touched: Touched, block: &mut Object) {
     let was_whole = block.backing.touched == touched;
     block.backing.touched = touched;
-    if touched.parts < Touched::PARTS && room::is_beyond_touched(block.bytes()) {
+    if !touched.is_all() && room::is_beyond_touched(block.bytes()) {
         lose(state, block, was_whole);
     }
 }
@@ -100,12 +102,12 @@ fn lose(state: &'static State, block: &mut Object, was_whole: bool) {
         return;
     }
     let kept = if is_sample { 0 } else { block.backing.touched.of(block.bytes()) };
-    let kept = kept.next_multiple_of(kept::page_size(state, block));
+    let kept = kept.next_multiple_of(if block.may_be_huge(state) { HUGE_PAGE as usize } else { PAGE });
     let _errno = errno::Saved::now();
     // SAFETY: the block belongs to the caller, and what it holds is not needed.
     let is_lost = kept < block.bytes()
         && unsafe { sys::advise((block.base + kept) as *mut c_void, block.bytes() - kept, libc::MADV_DONTNEED) };
-    block.backing.touched.is_new = is_sample && is_lost;
+    block.backing.touched = block.backing.touched.new(is_sample && is_lost);
 }
 
 /// Whether the array of this number is one of [`SAMPLE`], at no regular distance: arrays may take turns.
@@ -115,9 +117,9 @@ fn is_sample(number: u32) -> bool {
     number.wrapping_mul(0x9e37_79b9) < u32::MAX / SAMPLE
 }
 
-/// What the program is expected to touch of `object`; `class` as in [`of_new`].
+/// What the program is expected to touch of `object`; `class` is a number for its rule and about its size.
 pub fn expected(class: Option<u64>, object: &Object) -> Touched {
-    if object.bytes() < sparse::LEAST_BYTES {
+    if object.bytes() < LEAST_BYTES {
         return Touched::ALL;
     }
     let parts_of = |class| {
@@ -126,7 +128,7 @@ pub fn expected(class: Option<u64>, object: &Object) -> Touched {
         (now & HASH == hash).then(|| (now & !HASH) - 1)
     };
     let mean = class.and_then(parts_of).unwrap_or(WHOLE);
-    Touched { parts: mean.div_ceil(WHOLE / u64::from(Touched::PARTS)) as u8, is_new: false }
+    Touched::part(mean.div_ceil(WHOLE / u64::from(Touched::PARTS)) as u8)
 }
 
 /// Where a class is noted, with its hash.
@@ -145,16 +147,16 @@ mod tests {
         let object = heap_table::object_of(0, 1 << 20, 0);
         let class = Some(0x1234_5678_9abc_def0);
         assert_eq!(expected(class, &object), Touched::ALL);
-        assert_eq!(of_new(class, &object), Touched { is_new: true, ..Touched::ALL });
+        assert_eq!(of_new(&object), Touched::ALL.new(true));
         note(class.unwrap(), WHOLE / 2);
-        assert_eq!(expected(class, &object), Touched { parts: Touched::PARTS / 2, is_new: false });
+        assert_eq!(expected(class, &object), Touched::part(Touched::PARTS / 2));
         note(class.unwrap(), WHOLE);
-        assert_eq!(expected(class, &object), Touched { parts: Touched::PARTS / 4 * 3, is_new: false });
+        assert_eq!(expected(class, &object), Touched::part(Touched::PARTS / 4 * 3));
         (0..20).for_each(|_| note(class.unwrap(), WHOLE));
         assert_eq!(expected(class, &object), Touched::ALL, "nearly all");
         (0..20).for_each(|_| note(class.unwrap(), 0));
         assert_eq!(expected(class, &object).of(object.bytes()), 0);
-        let small = heap_table::object_of(0, sparse::LEAST_BYTES - 4096, 0);
+        let small = heap_table::object_of(0, LEAST_BYTES - 4096, 0);
         assert_eq!(expected(class, &small), Touched::ALL);
     }
 
