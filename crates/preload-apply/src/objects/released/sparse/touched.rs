@@ -145,19 +145,19 @@ mod tests {
     #[test]
     fn the_mean_of_what_was_touched_is_expected() {
         let object = heap_table::object_of(0, 1 << 20, 0);
-        let class = Some(0x1234_5678_9abc_def0);
-        assert_eq!(expected(class, &object), Touched::ALL);
+        let class = 0x1234_5678_9abc_def0;
+        assert_eq!(expected(Some(class), &object), Touched::ALL);
         assert_eq!(of_new(&object), Touched::ALL.new(true));
-        note(class.unwrap(), WHOLE / 2);
-        assert_eq!(expected(class, &object), Touched::part(Touched::PARTS / 2));
-        note(class.unwrap(), WHOLE);
-        assert_eq!(expected(class, &object), Touched::part(Touched::PARTS / 4 * 3));
-        (0..20).for_each(|_| note(class.unwrap(), WHOLE));
-        assert_eq!(expected(class, &object), Touched::ALL, "nearly all");
-        (0..20).for_each(|_| note(class.unwrap(), 0));
-        assert_eq!(expected(class, &object).of(object.bytes()), 0);
+        note(class, WHOLE / 2);
+        assert_eq!(expected(Some(class), &object), Touched::part(Touched::PARTS / 2));
+        note(class, WHOLE);
+        assert_eq!(expected(Some(class), &object), Touched::part(Touched::PARTS / 4 * 3));
+        (0..20).for_each(|_| note(class, WHOLE));
+        assert_eq!(expected(Some(class), &object), Touched::ALL, "nearly all");
+        (0..20).for_each(|_| note(class, 0));
+        assert_eq!(expected(Some(class), &object).of(object.bytes()), 0);
         let small = heap_table::object_of(0, LEAST_BYTES - 4096, 0);
-        assert_eq!(expected(class, &small), Touched::ALL);
+        assert_eq!(expected(Some(class), &small), Touched::ALL);
     }
 
     #[test]
