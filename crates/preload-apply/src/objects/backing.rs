@@ -58,7 +58,7 @@ impl Touched {
     }
 
     /// The same of an object of which no page was in memory before the program touched it, or of one of which some were.
-    pub fn new(self, is_new: bool) -> Touched {
+    pub fn with_new(self, is_new: bool) -> Touched {
         Touched(self.0 & !Touched::NEW | if is_new { Touched::NEW } else { 0 })
     }
 

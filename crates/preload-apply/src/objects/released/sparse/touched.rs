@@ -44,7 +44,7 @@ const _: () = assert!(WHOLE < !HASH && WHOLE.is_multiple_of(Touched::PARTS as u6
 
 /// `object`, of which [`expected`] was asked, in memory that was mapped for it.
 pub fn of_new(object: &Object) -> Touched {
-    object.backing.touched.new(object.bytes() >= LEAST_BYTES)
+    object.backing.touched.with_new(object.bytes() >= LEAST_BYTES)
 }
 
 /// Looks at `object`, which the program has given up, if all of its pages in memory are those that the program touched.
@@ -107,7 +107,7 @@ fn lose(state: &'static State, block: &mut Object, was_whole: bool) {
     // SAFETY: the block belongs to the caller, and what it holds is not needed.
     let is_lost = kept < block.bytes()
         && unsafe { sys::advise((block.base + kept) as *mut c_void, block.bytes() - kept, libc::MADV_DONTNEED) };
-    block.backing.touched = block.backing.touched.new(is_sample && is_lost);
+    block.backing.touched = block.backing.touched.with_new(is_sample && is_lost);
 }
 
 /// Whether the array of this number is one of [`SAMPLE`], at no regular distance: arrays may take turns.
@@ -147,7 +147,7 @@ mod tests {
         let object = heap_table::object_of(0, 1 << 20, 0);
         let class = 0x1234_5678_9abc_def0;
         assert_eq!(expected(Some(class), &object), Touched::ALL);
-        assert_eq!(of_new(&object), Touched::ALL.new(true));
+        assert_eq!(of_new(&object), Touched::ALL.with_new(true));
         note(class, WHOLE / 2);
         assert_eq!(expected(Some(class), &object), Touched::part(Touched::PARTS / 2));
         note(class, WHOLE);
