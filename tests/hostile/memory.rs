@@ -501,6 +501,24 @@ fn arrays_of_which_little_is_used_take_little_when_they_come_again() {
     }
 }
 
+/// Arrays of which the first part is used, and of sizes that differ each time: what one touched of kept memory does not
+/// stand beside what the next one touches. And an array does not stand beside what small objects of the step before took
+/// in a heap that has some again.
+#[test]
+fn what_is_touched_in_part_is_kept_in_part() {
+    let partly = Program::new("partly");
+    for place in ["interleave", "local", "block-cyclic\", block = \"64KiB"] {
+        let rules = partly.policy("rules.toml", &["?".to_owned()], &format!("policy = \"{place}\""));
+        for how in ["halves 56", "halves 200", "changing", "objects"] {
+            let (bare, seen) = (partly.bare(how), partly.placed(&rules, how));
+            assert!(seen[0] <= 1.25 * bare[0] + LIBRARY_KIB, "{place} {how}: KiB {seen:?}, bare {bare:?}");
+            // glibc gives back the most of it each time, too.
+            let is_kept = !how.starts_with("halves") || place.starts_with("block");
+            assert!(is_kept || seen[1] <= bare[1], "{place} {how}: ms of CPU time {seen:?}, bare {bare:?}");
+        }
+    }
+}
+
 /// Arrays that the program has begun to fill, or fills now and then, are not mapped anew each time.
 #[test]
 fn arrays_of_which_little_is_used_at_first_stay_when_they_are_filled() {

@@ -180,7 +180,7 @@ fn arrays_that_are_walked_side_by_side_begin_at_different_places() {
         let rules = ["site", "resize"]
             .iter()
             .fold(Policy::new(), |policy, function| policy.rule(&format!("function = [\"{function}\"]"), &place));
-        let ran = run(placed(&path, &rules.write(&dir, "rules.toml"))).success();
+        let ran = run(placed(&path, rules.write(&dir, "rules.toml"))).success();
         assert_eq!(ran.stdout, "damaged 0\n", "{place}: {}", ran.stderr);
         let begins: usize = ran.messages().1.join("").trim().parse().unwrap_or_else(|_| panic!("{}", ran.stderr));
         let is_by_blocks = place.contains("block");

@@ -37,12 +37,65 @@ pub struct Backing {
     pub resident: bool,
     /// Of a heap object: the program may have changed the mapping, see [`super::released::changing`].
     pub changed: bool,
+    /// Of a heap object: which of its pages the program is expected to touch.
+    pub touched: Touched,
+}
+
+/// Which pages of a heap object the program is expected to touch, see `released/touched.rs`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touched(u8);
+
+impl Touched {
+    pub const PARTS: u8 = 64;
+    /// All pages, as far as is known.
+    pub const ALL: Touched = Touched(Touched::PARTS);
+    /// None of its pages was in memory before the program touched it.
+    const NEW: u8 = 1 << 7;
+
+    /// `parts` of [`Touched::PARTS`] parts, from the first page on.
+    pub fn part(parts: u8) -> Touched {
+        Touched(parts.min(Touched::PARTS))
+    }
+
+    /// The same of an object of which no page was in memory before the program touched it, or of one of which some were.
+    pub fn with_new(self, is_new: bool) -> Touched {
+        Touched(self.0 & !Touched::NEW | if is_new { Touched::NEW } else { 0 })
+    }
+
+    pub fn is_new(self) -> bool {
+        self.0 & Touched::NEW != 0
+    }
+
+    /// Whether all pages are touched.
+    pub fn is_all(self) -> bool {
+        self.0 & !Touched::NEW == Touched::PARTS
+    }
+
+    /// The part of `bytes` that is touched.
+    pub fn of(self, bytes: usize) -> usize {
+        let parts = self.0 & !Touched::NEW;
+        if self.is_all() { bytes } else { bytes / usize::from(Touched::PARTS) * usize::from(parts) }
+    }
+
+    /// It as eight bits, for [`Touched::from_bits`].
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+
+    pub fn from_bits(bits: u8) -> Touched {
+        Touched(bits)
+    }
 }
 
 impl Backing {
     /// Private anonymous memory without any page yet.
-    pub const PRIVATE: Backing =
-        Backing { kind: Kind::Private, shift: PAGE.trailing_zeros(), resident: false, changed: false };
+    pub const PRIVATE: Backing = Backing {
+        kind: Kind::Private,
+        shift: PAGE.trailing_zeros(),
+        resident: false,
+        changed: false,
+        touched: Touched::ALL,
+    };
 
     /// Bytes of a page.
     pub fn unit(self) -> usize {

@@ -175,6 +175,7 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
         object.pages = colour::pages_with_room(size);
         object.size = object.bytes();
     }
+    object.backing.touched = released::expected(state, &object);
     rule.churn.asked(object.bytes());
     let align = align.max(if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE });
     if let Some(address) = take_kept(state, &object, align, zero, coloured) {
@@ -196,7 +197,7 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
         released::release_all().then(|| map_new(state, &mut object, align, grows, coloured)).flatten()
     })?;
     // Here and not deeper in the stack: a pause may begin.
-    let is_rent = in_use::began(object.bytes(), true);
+    let is_rent = in_use::began(object.bytes(), object.touched(), true);
     released::charge(state, &object, object.bytes(), is_rent);
     Some(address)
 }
@@ -215,12 +216,14 @@ fn take_kept(
     if zero {
         released::clear(state, &block, object.size);
     }
+    // The array has the whole block, which may be larger.
+    let coloured = coloured.map(|size| size.max(colour::size_in(block.bytes())));
     let address = enter(&block, coloured);
     if address.is_none() {
         released::unmap(state, &block);
         return None;
     }
-    in_use::began(block.bytes(), false);
+    in_use::began(block.bytes(), block.touched(), false);
     mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
     address
 }
@@ -250,6 +253,7 @@ fn map_new(
         return None;
     };
     object.base = address;
+    object.backing.touched = released::sparse::touched::of_new(object);
     if object.follows_allocator(state) {
         pages::huge_pages(address, object.bytes(), true);
     }
@@ -274,7 +278,7 @@ fn map_new(
 pub fn release(address: usize, by: ReleasedBy) -> bool {
     let grown = heap_table::has_grown(address);
     let Some((object, moving)) = heap_table::take(address) else { return false };
-    in_use::ended(object.bytes());
+    in_use::ended(object.bytes(), object.touched());
     if let Some(state) = state::get() {
         released::release(state, &object, moving, grown, by);
     }

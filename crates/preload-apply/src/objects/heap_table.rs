@@ -8,7 +8,7 @@
 //! ```text
 //! address bits   47..36        35..24        23..12       11..7  6..0
 //!                ROOT index    middle index  leaf slot    colour   0
-//! slot           size: grown 1 | cut 1 | changed 1 | colour 5 | bytes asked for 56 (low)
+//! slot           size: grown 1 | cut 1 | changed 1 | colour 5 | touched 8 | bytes asked for 48 (low)
 //!                meta: used 1 | moving 1 | waiting 1 | placing 7 | node 10 | rule 16 | block pages 28 (low)
 //! ```
 //!
@@ -21,7 +21,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use numamma_kernel::sys::{self, PAGE};
 
-use super::backing::Backing;
+use super::backing::{Backing, Touched};
 use super::heap::colour;
 use super::object::Object;
 
@@ -43,9 +43,12 @@ const CHANGED: u64 = 1 << 61;
 /// In the word for the size: [`Object::colour`] in units of [`colour::STEP`].
 const COLOUR_SHIFT: u32 = 56;
 const COLOUR: u64 = ((PAGE / colour::STEP - 1) as u64) << COLOUR_SHIFT;
+/// In the word for the size: [`Backing::touched`].
+const TOUCHED_SHIFT: u32 = 48;
+const TOUCHED: u64 = 0xff << TOUCHED_SHIFT;
 /// What is in the word besides the size.
-const NOTES: u64 = HISTORY | CHANGED | COLOUR;
-const _: () = assert!(COLOUR & (HISTORY | CHANGED) == 0);
+const NOTES: u64 = HISTORY | CHANGED | COLOUR | TOUCHED;
+const _: () = assert!(NOTES.count_ones() == 3 + 5 + 8, "no two of them have a bit in common");
 /// Blocks of a TiB and more are not stored; no block is enlarged that far.
 pub const BLOCK_BITS: u32 = 28;
 const RULE_BITS: u32 = 16;
@@ -97,9 +100,13 @@ pub fn rule_of(word: u64) -> u64 {
     word >> BLOCK_BITS & ((1 << RULE_BITS) - 1)
 }
 
+/// Not inlined: it makes the object where the caller wants it, and holds copies of it, which would be in the stack frame of
+/// every free and realloc.
+#[inline(never)]
 fn in_slot(address: usize, slot: &Slot, meta: u64) -> Object {
     let size = slot.size.load(Ordering::Relaxed);
-    let backing = Backing { changed: size & CHANGED != 0, ..Backing::PRIVATE };
+    let touched = Touched::from_bits((size >> TOUCHED_SHIFT) as u8);
+    let backing = Backing { changed: size & CHANGED != 0, touched, ..Backing::PRIVATE };
     let (colour, size) = (colour_of(size), (size & !NOTES) as usize);
     Object { backing, colour, pages: colour::pages_of(size, colour), ..object_of(address & !(PAGE - 1), size, meta) }
 }
@@ -143,7 +150,6 @@ pub fn possible(address: usize) -> bool {
 }
 
 /// The slot of the page that has `address`.
-
 fn existing(address: usize) -> Option<&'static Slot> {
     leaf_and_slot(address).map(|(_, slot)| slot)
 }
@@ -205,7 +211,8 @@ pub fn insert(object: &Object) -> bool {
     }
     let changed = if object.backing.changed { CHANGED } else { 0 };
     let colour = u64::from(object.colour / colour::STEP as u16) << COLOUR_SHIFT;
-    slot.size.store(object.size as u64 | colour | changed, Ordering::Relaxed);
+    let touched = u64::from(object.backing.touched.bits()) << TOUCHED_SHIFT;
+    slot.size.store(object.size as u64 | colour | changed | touched, Ordering::Relaxed);
     // Release pairs with the Acquire of `find` and `take`: a thread that sees the slot used sees its size.
     slot.meta.store(word_of(object), Ordering::Release);
     true

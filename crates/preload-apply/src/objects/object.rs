@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 
 use numamma_hook::{allocating, say_once};
 use numamma_kernel::sys::PAGE;
-use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan};
+use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan, page_size_of};
 use numamma_plan::policy::{Huge, Mode};
 
 use super::backing::{Backing, Kind};
@@ -62,6 +62,11 @@ impl Object {
     /// Bytes from its first one to the end of its pages.
     pub fn usable(&self) -> usize {
         self.bytes() - usize::from(self.colour)
+    }
+
+    /// Bytes that the program is expected to touch of it.
+    pub fn touched(&self) -> usize {
+        self.backing.touched.of(self.bytes())
     }
 
     /// Its pages as an object that begins with them.
@@ -127,6 +132,15 @@ impl Object {
     pub fn follows_allocator(&self, state: &State) -> bool {
         let says_nothing = || state.rules.get(self.rule)?.placings.get(self.placing).map(|p| p.place.huge.is_none());
         allocator::wants_huge_pages() && self.bytes() >= HUGE_PAGE as usize && says_nothing() == Some(true)
+    }
+
+    /// Whether a heap object may have huge pages.
+    pub fn may_be_huge(&self, state: &State) -> bool {
+        let (bytes, rule) = (self.bytes() as u64, state.rules.get(self.rule));
+        let place = rule.and_then(|rule| rule.placings.get(self.placing)).map(|placing| &placing.place);
+        bytes >= HUGE_PAGE
+            && (place.is_some_and(|place| page_size_of(place, bytes, state.machine.thp) == HUGE_PAGE)
+                || self.follows_allocator(state))
     }
 
     /// Mappings that all of it takes of the budget, where that is known without a plan: no object of the rule has blocks

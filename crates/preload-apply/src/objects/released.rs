@@ -22,7 +22,9 @@
 //! - A block that did not serve, the larger part of it, while [`SWEEP`] to twice as many were freed is given back if
 //!   the blocks take more than that part. So is one that is too small for the largest object so far of its rule, when
 //!   that needs a mapping.
-//! - A block of which the program touches few pages is given back when it has many, see [`few_pages`].
+//! - A block of which the program touches few pages is given back when it has many, see [`sparse::few_pages`].
+//! - One of which the program touches the first part loses the other pages when it serves while there are many, see
+//!   [`sparse::touched`].
 //! - All are given back when the program goes on with other memory for some time, see [`room`].
 //! - All are given back before the process forks, see [`forks`].
 //! - All are given back when the budget of mappings or the kernel refuses something to this library, or when an
@@ -31,14 +33,13 @@
 //! A program that frees nothing any more keeps what is within these bounds.
 
 pub mod elsewhere;
-mod few_pages;
 pub mod fitting;
 pub mod forks;
 pub mod glibc;
 mod kept;
 mod offered;
 mod room;
-mod sparse;
+pub mod sparse;
 mod sum;
 
 use core::ffi::c_void;
@@ -51,6 +52,8 @@ use numamma_kernel::cgroup::Group;
 use numamma_kernel::{mappings, sys};
 
 use self::glibc::ReleasedBy;
+use self::sparse::{few_pages, touched};
+use super::backing::Touched;
 use super::heap_table;
 use super::object::Object;
 use crate::phases::exclusion;
@@ -128,6 +131,19 @@ pub fn mapped(state: &State, object: &Object) {
     few_pages::mapped(kept::hash_of_class(state, object), object);
 }
 
+/// Looks what the program has touched of `object`, if that can be seen. Not inlined: what it holds would be in the stack
+/// frame of [`keep`], too.
+#[inline(never)]
+fn see_touched(state: &State, object: &Object) {
+    touched::freed(kept::hash_of_class(state, object), object);
+}
+
+/// What the program is expected to touch of `object`. Not inlined, see [`see_touched`].
+#[inline(never)]
+pub fn expected(state: &State, object: &Object) -> Touched {
+    touched::expected(kept::hash_of_class(state, object), object)
+}
+
 /// Whether any block is kept.
 #[inline]
 fn any() -> bool {
@@ -142,8 +158,12 @@ fn standing() -> usize {
 
 /// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there.
 pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Object> {
-    let block = if any() { kept::take(state, wanted, align) } else { None };
-    block.inspect(|_| room::serves())
+    let mut block = if any() { kept::take(state, wanted, align) } else { None };
+    if let Some(block) = &mut block {
+        room::serves();
+        touched::serve(state, wanted.backing.touched, block);
+    }
+    block
 }
 
 /// Notes that the program is about to change attributes of the `len` bytes at `start`, or what is mapped there: access
@@ -189,9 +209,11 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
     let bytes = object.bytes();
     let can_serve = current && !object.backing.changed && !object.waiting && !exclusion::mover_works();
     let is_over = |rule: &Rule| rule.churn.is_over(bytes);
-    if !can_serve
-        || is_too_large(bytes)
-        || state.rules.get(object.rule).is_some_and(is_over)
+    if !can_serve || is_too_large(bytes) {
+        return false;
+    }
+    see_touched(state, object);
+    if state.rules.get(object.rule).is_some_and(is_over)
         || !kept::comes_again(state, object, grown)
         || few_pages::has_more(kept::hash_of_class(state, object), object)
     {

@@ -83,6 +83,12 @@ impl Part {
         self.add(used, [1; 2]);
     }
 
+    /// The heap has no object any more, and keeps what it may because its objects come again. That is found when the memory
+    /// is needed while the heap has some objects again.
+    pub fn keeps_again(&mut self) {
+        self.kept = self.again;
+    }
+
     /// Whether the heap is to give memory back: the heaps keep too much, and this one a part that is worth a search.
     #[inline]
     pub fn is_over(&self, used: usize) -> bool {
@@ -237,6 +243,19 @@ mod tests {
         part.freed(2_900_000, 200_000);
         assert!(part.is_much(2_900_000) && !part.is_worth(2_900_000, part.counted()));
         part.allocated(0, 0);
+    }
+
+    #[test]
+    fn what_comes_again_is_much_once_there_are_objects() {
+        let mut part = Part::default();
+        part.allow(900_000, false);
+        part.gave_back(0);
+        part.keeps_again();
+        part.allocated(100_000, 100_000);
+        assert!(part.is_much(100_000) && part.kept() == 800_000 && part.counted() == 0);
+        part.allow(0, false);
+        assert_eq!(part.counted(), 800_000);
+        part.gave_back(0);
     }
 
     #[test]

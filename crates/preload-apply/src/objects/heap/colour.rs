@@ -33,6 +33,11 @@ pub fn pages_with_room(size: usize) -> u64 {
     pages_of(size, MOST as u16)
 }
 
+/// Bytes of the largest array that may be coloured in `bytes` of whole pages.
+pub fn size_in(bytes: usize) -> usize {
+    bytes.saturating_sub(MOST)
+}
+
 /// The colour of an array whose first page is at `base`, never 0: the upper bits of the product with 2^64 divided by the
 /// golden ratio (Knuth, The Art of Computer Programming, volume 3, 6.4) differ for pages at any distance.
 pub fn of_page(base: usize) -> u16 {
@@ -63,6 +68,7 @@ mod tests {
     fn a_coloured_array_has_a_page_more() {
         assert_eq!((pages_of(LEAST, 0), pages_of(LEAST, 128), pages_with_room(LEAST)), (32, 33, 33));
         assert_eq!((pages_of(LEAST + STEP, 0), pages_with_room(LEAST + STEP)), (33, 33));
+        assert_eq!(pages_with_room(size_in(40 * PAGE)), 40);
         assert!(is_possible(LEAST, 64) && !is_possible(LEAST, 256) && !is_possible(LEAST - 1, 1));
         assert!(!is_possible(HUGE_PAGE as usize - PAGE, 1));
     }

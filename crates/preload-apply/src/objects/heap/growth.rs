@@ -120,7 +120,7 @@ fn exchange(state: &'static State, old: &Object, work: impl FnOnce(&mut Object) 
 pub fn take_idle(object: &Object) -> Option<Object> {
     for _ in 0..MOST_STEPS {
         if let Some(taken) = heap_table::take_unless_moving(object.address(), exclusion::has_mover()) {
-            in_use::ended(taken.bytes());
+            in_use::ended(taken.bytes(), taken.touched());
             return Some(taken);
         }
         heap_table::find(object.address()).filter(|_| !exclusion::stopped())?;
@@ -138,7 +138,7 @@ pub fn put_back(state: &State, object: &Object, history: u64) {
     // The parts of an object do not move between phases.
     let may_move = rule.is_some_and(|rule| rule.parts().is_empty());
     let now = Object { waiting: object.waiting || (missed && may_move), ..*object };
-    in_use::began(now.bytes(), false);
+    in_use::began(now.bytes(), now.touched(), false);
     if !heap_table::reserve(now.base) || !heap_table::insert(&now) {
         // Only where memory is too short for a node of the table: the address stays the program's, and is never freed.
         say_once!("memory is short: an array that grew cannot be freed any more");

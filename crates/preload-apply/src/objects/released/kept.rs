@@ -5,6 +5,9 @@
 //! as in glibc's heap. So arrays of varying size serve each other. Under the other policies the blocks of an object
 //! begin with the object, and a kept block serves an object of its own size, or another one in the way of [`loose`].
 //!
+//! An array of which the program touches the first part only (see [`super::sparse::touched`]) is kept as it is: it serves as a
+//! whole another such array of about its size, so that the pages which are touched again are those that are in memory.
+//!
 //! The blocks are in a table of sets. A thread takes an entry by a compare-and-exchange of its first word, which no
 //! other thread waits for. Of a child that was forked meanwhile, that entry is lost. Two threads that free neighbours
 //! at the same time leave two blocks.
@@ -14,7 +17,6 @@ pub mod loose;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use numamma_kernel::sys::PAGE;
-use numamma_plan::plan::{HUGE_PAGE, page_size_of};
 use numamma_plan::policy::PolicyKind;
 
 use super::sum::discount;
@@ -36,6 +38,9 @@ const TRIES: usize = 4;
 /// older one.
 const SIZES: usize = 1024;
 
+/// Part (1/4) of its size by which an array that takes a block as a whole may be smaller.
+const WASTE_DIVISOR: usize = 4;
+
 const EMPTY: u64 = 0;
 const BUSY: u64 = 1;
 
@@ -48,9 +53,14 @@ struct Entry {
     size: AtomicUsize,
     /// Number of the sweep before which the block was freed.
     freed: AtomicU32,
-    /// 1 if the block may have huge pages, see [`may_be_huge`].
-    huge: AtomicU32,
+    /// [`HUGE`], [`WHOLE`] or both.
+    kind: AtomicU32,
 }
+
+/// The block may have huge pages, see [`Object::may_be_huge`].
+const HUGE: u32 = 1;
+/// The block serves as a whole: its first pages are in memory.
+const WHOLE: u32 = 2;
 
 /// The blocks of some rules and sizes.
 struct Set {
@@ -87,7 +97,7 @@ impl Shape {
             return Some(Shape::Object);
         }
         let placed = rule.placings.get(object.placing)?.place.policy != PolicyKind::Default;
-        Some(Shape::Pages { huge: may_be_huge(state, rule, object), mappings: u64::from(placed) })
+        Some(Shape::Pages { huge: object.may_be_huge(state), mappings: u64::from(placed) })
     }
 }
 
@@ -118,19 +128,13 @@ fn is_of_pages(policy: PolicyKind) -> bool {
     }
 }
 
-fn may_be_huge(state: &State, rule: &Rule, object: &Object) -> bool {
-    let bytes = object.bytes() as u64;
-    let place = rule.placings.get(object.placing).map(|placing| &placing.place);
-    bytes >= HUGE_PAGE
-        && (place.is_some_and(|place| page_size_of(place, bytes, state.machine.thp) == HUGE_PAGE)
-            || object.follows_allocator(state))
-}
-
 /// A block that a thread has taken out of the table or is about to store there.
 struct Block {
     object: Object,
     freed: u32,
     huge: bool,
+    /// See [`WHOLE`].
+    whole: bool,
 }
 
 impl Block {
@@ -140,7 +144,7 @@ impl Block {
 
     /// The block as the range of pages from `base` to `end`.
     fn range(&self, base: usize, end: usize) -> Block {
-        Block { object: range(&self.object, base, end), ..*self }
+        Block { object: range(&self.object, base, end), whole: false, ..*self }
     }
 }
 
@@ -155,7 +159,7 @@ impl Entry {
             base: AtomicUsize::new(0),
             size: AtomicUsize::new(0),
             freed: AtomicU32::new(0),
-            huge: AtomicU32::new(0),
+            kind: AtomicU32::new(0),
         }
     }
 
@@ -164,8 +168,9 @@ impl Entry {
         // Acquire pairs with the Release of `set`: the other fields belong to the word.
         self.word.compare_exchange(word, BUSY, Ordering::Acquire, Ordering::Relaxed).ok()?;
         let (base, size) = (self.base.load(Ordering::Relaxed), self.size.load(Ordering::Relaxed));
-        let (freed, huge) = (self.freed.load(Ordering::Relaxed), self.huge.load(Ordering::Relaxed) == 1);
-        Some(Block { object: heap_table::object_of(base, size, word), freed, huge })
+        let (freed, kind) = (self.freed.load(Ordering::Relaxed), self.kind.load(Ordering::Relaxed));
+        let (huge, whole) = (kind & HUGE != 0, kind & WHOLE != 0);
+        Some(Block { object: heap_table::object_of(base, size, word), freed, huge, whole })
     }
 
     fn set(&self, word: u64) {
@@ -177,7 +182,8 @@ impl Entry {
         self.base.store(block.object.base, Ordering::Relaxed);
         self.size.store(block.object.size, Ordering::Relaxed);
         self.freed.store(block.freed, Ordering::Relaxed);
-        self.huge.store(u32::from(block.huge), Ordering::Relaxed);
+        let kind = if block.huge { HUGE } else { 0 } | if block.whole { WHOLE } else { 0 };
+        self.kind.store(kind, Ordering::Relaxed);
         self.set(heap_table::word_of(&block.object));
     }
 
@@ -349,7 +355,8 @@ fn word_of_pages(object: &Object) -> u64 {
     heap_table::word_of(&Object { waiting: false, block: 0, ..*object })
 }
 
-/// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there.
+/// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there. It is
+/// as large as `wanted` or larger, and has what is expected to be touched of that if the object before was touched so.
 pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Object> {
     let shape = Shape::of(state, wanted)?;
     let found = take_of(state, wanted, align, shape);
@@ -359,7 +366,7 @@ pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Obje
 /// As [`take`], of the blocks of this shape. Not inlined: what it holds would be in the stack frame of [`take`], too.
 #[inline(never)]
 fn take_of(state: &'static State, wanted: &Object, align: usize, shape: Shape) -> Option<Object> {
-    let search = Search { state, wanted, align, shape, set: set_of(shape, wanted) };
+    let search = Search { state, wanted, align, shape, whole: is_whole(shape, wanted), set: set_of(shape, wanted) };
     for _ in 0..TRIES {
         let (number, word) = search.best()?;
         if let Some(block) = search.take(number, word) {
@@ -375,6 +382,8 @@ struct Search<'a> {
     wanted: &'a Object,
     align: usize,
     shape: Shape,
+    /// It is one of those that take a block as a whole.
+    whole: bool,
     set: &'static Set,
 }
 
@@ -397,7 +406,7 @@ impl Search<'_> {
         let key = heap_table::key_of(heap_table::word_of(self.wanted));
         let rule = heap_table::rule_of(key);
         let mut best = None;
-        let mut least = usize::MAX;
+        let mut least = (u8::MAX, usize::MAX);
         for (number, entry) in self.set.used() {
             let Some((word, base, size)) = entry.peek() else { continue };
             if heap_table::key_of(word) != key {
@@ -406,19 +415,36 @@ impl Search<'_> {
                 }
                 continue;
             }
-            let huge = entry.huge.load(Ordering::Relaxed) == 1;
+            let kind = entry.kind.load(Ordering::Relaxed);
+            let (huge, whole) = (kind & HUGE != 0, kind & WHOLE != 0);
             let serves = match self.shape {
                 Shape::Pages { huge: wanted, .. } => wanted == huge,
                 Shape::Object => !loose::is_loose(&heap_table::object_of(base, size, word)),
             };
-            if serves && size < least && self.start(base, size).is_some() {
-                (best, least) = (Some((number, word)), size);
-                if self.shape == Shape::Object || size == self.wanted.bytes() {
+            let rank = (self.rank(whole, size), size);
+            if serves && rank < least && self.start(base, size).is_some() {
+                (best, least) = (Some((number, word)), rank);
+                if self.shape == Shape::Object || rank == (0, self.wanted.bytes()) {
                     break;
                 }
             }
         }
         best
+    }
+
+    /// Which blocks are better than others whatever their size is, from 0 on.
+    fn rank(&self, whole: bool, size: usize) -> u8 {
+        match (self.whole, whole) {
+            (true, true) if self.takes_whole(size) => 0,
+            (false, false) => 0,
+            (true, false) => 1,
+            (_, true) => 2,
+        }
+    }
+
+    /// Whether a block of `size` bytes that serves as a whole is not too large.
+    fn takes_whole(&self, size: usize) -> bool {
+        size - size / WASTE_DIVISOR <= self.wanted.bytes()
     }
 
     #[cold]
@@ -429,6 +455,12 @@ impl Search<'_> {
         }
     }
 
+    /// Notes that a kept block serves an object of this size.
+    fn note_served(&self) {
+        let [_, (class, note)] = notes(self.shape, self.wanted);
+        note.store(class | AGAIN, Ordering::Relaxed);
+    }
+
     /// Takes what is wanted out of entry `number`, unless another thread was faster. Not inlined: what [`Search::best`]
     /// holds would be in the stack frame, too.
     #[inline(never)]
@@ -436,11 +468,19 @@ impl Search<'_> {
         let entry = &self.set.entries[number];
         let block = entry.claim(word)?;
         let is_huge = matches!(self.shape, Shape::Pages { huge: true, .. });
+        let as_whole = self.whole && block.whole && self.takes_whole(block.object.size);
         let fits = self.shape == Shape::Object || block.huge == is_huge;
         let Some(start) = self.start(block.object.base, block.object.size).filter(|_| fits) else {
             entry.set(word);
             return None;
         };
+        if as_whole && start == block.object.base {
+            self.set.empty(number);
+            discount(block.object.bytes());
+            self.note_served();
+            let backing = self.wanted.backing;
+            return Some(Object { backing, ..block.object });
+        }
         let (base, end, stop) = (block.object.base, start + self.wanted.bytes(), block.end());
         let rests = usize::from(base < start) + usize::from(end < stop);
         if let Shape::Pages { mappings, .. } = self.shape
@@ -461,11 +501,16 @@ impl Search<'_> {
                 }
             }
         }
-        let [_, (class, note)] = notes(self.shape, self.wanted);
-        note.store(class | AGAIN, Ordering::Relaxed);
+        self.note_served();
         let Object { size, pages, .. } = *self.wanted;
-        Some(Object { base: start, size, pages, ..block.object })
+        let backing = if self.shape == Shape::Object { self.wanted.backing } else { block.object.backing };
+        Some(Object { base: start, size, pages, backing, ..block.object })
     }
+}
+
+/// Whether `object` is kept as it is.
+fn is_whole(shape: Shape, object: &Object) -> bool {
+    matches!(shape, Shape::Pages { .. }) && !object.backing.touched.is_all()
 }
 
 /// Keeps `object`, whose bytes the caller has counted ([`super::sum`]), as one block with the blocks that it touches.
@@ -480,10 +525,13 @@ pub fn store(state: &'static State, object: &Object, now: u32) {
         if loose::join(state, object, now) {
             return;
         }
-        return insert(state, set, Block { object: *object, freed: now, huge: false });
+        return insert(state, set, Block { object: *object, freed: now, huge: false, whole: false });
     };
     let whole = range(&Object { block: 0, ..*object }, object.base, object.base + object.bytes());
-    let mut block = Block { object: whole, freed: now, huge };
+    let mut block = Block { object: whole, freed: now, huge, whole: is_whole(shape, object) };
+    if block.whole {
+        return insert(state, set, block);
+    }
     let own = heap_table::word_of(&block.object);
     for (number, entry) in set.used() {
         let Some((word, base, size)) = entry.peek() else { continue };
@@ -491,7 +539,7 @@ pub fn store(state: &'static State, object: &Object, now: u32) {
             continue;
         }
         let Some(other) = entry.claim(word) else { continue };
-        if other.huge != huge || (other.object.base != block.end() && other.end() != block.object.base) {
+        if other.huge != huge || other.whole || (other.object.base != block.end() && other.end() != block.object.base) {
             entry.set(word);
             continue;
         }
@@ -576,14 +624,14 @@ mod tests {
         static SET: Set = Set::new();
         let block = |number: usize| {
             let object = heap_table::object_of(number * PAGE, PAGE, 1 << 63 | 5 << 28);
-            Block { object, freed: number as u32, huge: number % 2 == 1 }
+            Block { object, freed: number as u32, huge: number % 2 == 1, whole: number % 3 == 1 }
         };
         assert!((1..=WAYS).all(|number| SET.fill(&block(number))) && !SET.fill(&block(99)));
         assert_eq!(SET.used().count(), WAYS);
         let (word, base, size) = SET.entries[7].peek().unwrap();
         assert_eq!((word, base, size), (1 << 63 | 5 << 28, 8 * PAGE, PAGE));
         let taken = SET.entries[7].claim(word).unwrap();
-        assert!(taken.object.rule == 5 && taken.freed == 8 && !taken.huge && taken.end() == 9 * PAGE);
+        assert!(taken.object.rule == 5 && taken.freed == 8 && !taken.huge && !taken.whole && taken.end() == 9 * PAGE);
         assert!(SET.entries[7].claim(word).is_none() && SET.entries[7].peek().is_none());
         SET.empty(7);
         assert!(SET.used().all(|(number, _)| number != 7) && SET.fill(&block(8)) && !SET.fill(&block(8)));

@@ -22,6 +22,7 @@ use numamma_kernel::cgroup::Group;
 use numamma_kernel::statm::{self, Statm};
 use numamma_kernel::{clock, sys};
 
+use super::sum;
 use crate::objects::heap::trim;
 use crate::rules::{churn, coming_again, heap_account, in_use, patience};
 
@@ -320,6 +321,12 @@ pub fn part_of_live() -> usize {
 /// Bytes that may be kept now beside the arrays in use.
 pub fn left() -> usize {
     beside(in_use::bytes(), in_use::most())
+}
+
+/// Whether what is in use and kept, and `bytes` more that neither counts now, may take more than a little more than the
+/// arrays in use were expected to touch at a time.
+pub fn is_beyond_touched(bytes: usize) -> bool {
+    sum::bytes().saturating_add(bytes) > beside(in_use::bytes(), in_use::most_touched())
 }
 
 fn beside(live: usize, most: usize) -> usize {

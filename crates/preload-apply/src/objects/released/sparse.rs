@@ -1,6 +1,9 @@
 //! Blocks of which the program touched little: hash tables that stay almost empty, arrays that are allocated for the
 //! largest case. Pages that were never touched take no memory, and must take none when the block is kept and serves again.
 
+pub mod few_pages;
+pub mod touched;
+
 use core::ffi::c_void;
 
 use numamma_hook::{errno, sandbox};
@@ -44,14 +47,39 @@ pub fn in_memory(base: usize, bytes: usize) -> usize {
     all
 }
 
+/// Address behind the last page in memory of a block of whole pages at `base`, its end where the kernel does not say. What
+/// is swapped out counts as not in memory. Changes errno.
+pub fn end_in_memory(base: usize, bytes: usize) -> usize {
+    let mut map = [0_u8; LOOKED_AT];
+    let mut end = base + bytes;
+    while end > base {
+        let pages = ((end - base) / PAGE).min(LOOKED_AT);
+        let start = end - pages * PAGE;
+        if !look(start, &mut map[..pages]) {
+            return end;
+        }
+        if let Some(last) = map[..pages].iter().rposition(|page| page & 1 != 0) {
+            return start + (last + 1) * PAGE;
+        }
+        end = start;
+    }
+    base
+}
+
+/// Fills `map` with a byte for each page from `start` on, whose lowest bit is set if it is in memory; false where the
+/// kernel does not say.
+fn look(start: usize, map: &mut [u8]) -> bool {
+    // SAFETY: the slice has a byte for each page of the range; mincore(2) accesses no other memory of the process.
+    unsafe { libc::syscall(libc::SYS_mincore, start, map.len() * PAGE, map.as_mut_ptr()) == 0 }
+}
+
 /// Calls `part` with begin, end and the number of pages in memory of each part between two page addresses; all of them
 /// where the kernel does not say. What is swapped out counts as not in memory. Changes errno.
 fn for_parts(base: usize, end: usize, mut part: impl FnMut(usize, usize, usize)) {
     let mut map = [0_u8; LOOKED_AT];
     for start in (base..end).step_by(LOOKED_AT * PAGE) {
         let pages = (end - start).div_ceil(PAGE).min(LOOKED_AT);
-        // SAFETY: the array has a byte for each page of the range; mincore(2) accesses no other memory of the process.
-        let is_known = unsafe { libc::syscall(libc::SYS_mincore, start, pages * PAGE, map.as_mut_ptr()) } == 0;
+        let is_known = look(start, &mut map[..pages]);
         for (at, seen) in (start..).step_by(PART * PAGE).zip(map[..pages].chunks(PART)) {
             let in_memory = seen.iter().filter(|page| !is_known || **page & 1 != 0).count();
             part(at, at + seen.len() * PAGE, in_memory);

@@ -252,6 +252,7 @@ impl Inner {
         let mapped = self.core.allocator().mapped.get();
         let touched = mapped.min(self.peak + self.peak / SLACK_DIVISOR + TOUCHED);
         if self.keeps_again() {
+            self.account.keeps_again();
             return;
         }
         let touched = if self.patience.has_regretted() { mapped } else { touched };

@@ -165,7 +165,7 @@ fn cut(state: &'static State, block: &Object, wanted: &Object) -> Option<Object>
     }
     if has_rest {
         sum::count(rest.bytes());
-        insert(state, set_of_loose(&rest), Block { object: rest, freed: 0, huge: false });
+        insert(state, set_of_loose(&rest), Block { object: rest, freed: 0, huge: false, whole: false });
     }
     let [_, (class, note)] = notes(Shape::Object, wanted);
     note.store(class | AGAIN, Ordering::Relaxed);
@@ -206,7 +206,7 @@ pub fn join(state: &'static State, object: &Object, now: u32) -> bool {
     let is_reset = counted_calls::mbind(object.base, object.bytes(), Mode::Default, &[], false).is_ok();
     released::give_mappings_of(state, object);
     if is_reset && state.divide_mapping(1) {
-        insert(state, set, Block { object: block, freed: now, huge: false });
+        insert(state, set, Block { object: block, freed: now, huge: false, whole: false });
     } else {
         sum::discount(block.bytes());
         released::unmap_uncounted(&block);

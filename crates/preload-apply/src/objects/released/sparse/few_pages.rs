@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use numamma_hook::errno;
 use numamma_kernel::sys::PAGE;
 
-use super::sparse;
+use super::{LEAST_BYTES, in_memory};
 use crate::objects::object::Object;
 
 /// Rules and sizes that are remembered, by a hash; a newer one replaces an older one.
@@ -115,7 +115,7 @@ pub fn has_more(class: Option<u64>, object: &Object) -> bool {
 #[inline(never)]
 fn look(object: &Object, known: Known) -> (Known, bool) {
     let _errno = errno::Saved::now();
-    let pages = sparse::in_memory(object.base, object.bytes());
+    let pages = in_memory(object.base, object.bytes());
     // A step of Knuth's generator for 64 bits (MMIX), whose upper bits are good.
     let next = |n: u64| Some(n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
     let random = RANDOM.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap_or_default();
@@ -124,7 +124,7 @@ fn look(object: &Object, known: Known) -> (Known, bool) {
 
 /// Where a class is noted, with its hash.
 fn note_of(class: Option<u64>, object: &Object) -> Option<(u64, &'static AtomicU64)> {
-    if object.bytes() < sparse::LEAST_BYTES {
+    if object.bytes() < LEAST_BYTES {
         return None;
     }
     let hash = class? & HASH;

@@ -1,0 +1,91 @@
+/* Arrays of which the program writes the first part only, of sizes that differ each time.   partly HOW
+ *   halves MB   STEPS times arrays of 128 KiB to 4 MiB, MB in all, of which the first half is written, that are freed
+ *               together
+ *   changing    as "halves 56", first with a sixteenth written, then half, then all, 20 MiB in all
+ *   objects     60 times 3,000 objects of 4 to 24 KiB by calloc that are freed together, then arrays of 64 KiB to 2 MiB,
+ *               97 MB in all, of which all is written
+ * Writes: the most memory, KiB, and ms of CPU time. Figures are written to standard error. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+#include "status.h"
+
+enum { STEPS = 60, MOST = 4096 };
+
+static int damaged;
+static unsigned char *held[MOST];
+static size_t sizes[MOST];
+
+static unsigned below(unsigned bound) {
+    static unsigned random = 1;
+    random = random * 1664525 + 1013904223;
+    return (random >> 8) % bound;
+}
+
+__attribute__((noinline)) static void *made(size_t size) {
+    void *p = malloc(size);
+    __asm__ volatile("" : "+r"(p));
+    return p;
+}
+
+__attribute__((noinline)) static void *cleared(size_t size) {
+    void *p = calloc(1, size);
+    __asm__ volatile("" : "+r"(p));
+    return p;
+}
+
+/* Arrays of 2^least to 2^(least + span) bytes, `bytes` in all, of each of which one part in `part` is written. */
+static int fill(int least, int span, size_t bytes, int part) {
+    int count = 0;
+    for (size_t all = 0; all < bytes && count < MOST; count++) {
+        size_t size = (size_t)1 << (least + below(span));
+        size += below(size);
+        if (!(held[count] = made(size))) exit(3);
+        memset(held[count], count, size / part);
+        sizes[count] = size / part;
+        all += size;
+    }
+    return count;
+}
+
+static void drop(int count) {
+    for (int i = 0; i < count; i++) {
+        unsigned char *p = held[i], mark = (unsigned char)i;
+        damaged |= p[0] != mark || p[sizes[i] / 2] != mark || p[sizes[i] - 1] != mark;
+        free(p);
+    }
+}
+
+static void steps(int times, size_t bytes, int part) {
+    for (int step = 0; step < times; step++) drop(fill(17, 5, bytes, part));
+}
+
+static void objects(void) {
+    enum { COUNT = 3000 };
+    for (int step = 0; step < STEPS; step++) {
+        for (int i = 0; i < COUNT; i++) {
+            size_t size = 4096 + below(20 << 10);
+            if (!(held[i] = cleared(size))) exit(3);
+            damaged |= held[i][0] != 0 || held[i][size / 2] != 0 || held[i][size - 1] != 0;
+            memset(held[i], i, sizes[i] = size);
+        }
+        drop(COUNT);
+    }
+    drop(fill(16, 5, 97 << 20, 1));
+}
+
+int main(int argc, char **argv) {
+    const char *how = argc > 1 ? argv[1] : "";
+    struct rusage used;
+    if (!strncmp(how, "halves ", 7)) steps(STEPS, strtoul(how + 7, 0, 10) << 20, 2);
+    if (!strcmp(how, "changing"))
+        steps(STEPS, 56 << 20, 16), steps(STEPS, 56 << 20, 2), steps(STEPS, 20 << 20, 1);
+    if (!strcmp(how, "objects")) objects();
+    getrusage(RUSAGE_SELF, &used);
+    long ms = (used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000 + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000;
+    fprintf(stderr, "%ld %ld\n", status("VmHWM:"), ms);
+    printf("damaged %d\n", damaged);
+    return 0;
+}
