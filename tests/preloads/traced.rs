@@ -366,7 +366,9 @@ fn huge_pages_are_for_what_is_accessed_at_random() {
     let thp = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     let (random, swept) = (changes("RANDOM"), changes("SWEPT"));
     assert_eq!(of_kind(&random, "huge-pages").is_some(), !thp.contains("[always]"), "{random:#?}");
-    assert!(of_kind(&random, "huge-pages").is_none_or(|fix| fix["object"] == "table"), "{random:#?}");
+    // It may be found to be of two parts, where its threads do not run at the same time.
+    let is_of_table = |fix: &serde_json::Value| fix["object"].as_str().is_some_and(|name| name.starts_with("table"));
+    assert!(of_kind(&random, "huge-pages").is_none_or(is_of_table), "{random:#?}");
     assert!(of_kind(&swept, "huge-pages").is_none(), "{swept:#?}");
 }
 

@@ -25,6 +25,11 @@ pub fn tell_processes_by(generation: fn() -> u32) {
     let _ = GENERATION.set(generation);
 }
 
+/// The number of this process, 0 before [`tell_processes_by`].
+pub fn generation() -> u32 {
+    GENERATION.get().map_or(0, |generation| generation())
+}
+
 /// Whose file it is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Of {
@@ -69,13 +74,18 @@ impl HeldFile {
         text.get(..len)
     }
 
+    /// Its descriptor, if it is open or can be opened now; not to be closed.
+    pub fn descriptor(&self, path: &CStr) -> Option<c_int> {
+        self.held(path)
+    }
+
     /// Whether it is open now.
     pub fn is_held(&self, path: &CStr) -> bool {
         self.held(path).is_some()
     }
 
     fn generation(&self) -> u32 {
-        if self.of == Of::Many { 0 } else { GENERATION.get().map_or(0, |generation| generation()) }
+        if self.of == Of::Many { 0 } else { generation() }
     }
 
     fn held(&self, path: &CStr) -> Option<c_int> {

@@ -66,6 +66,7 @@ impl RuleGroup {
     }
 
     /// The first of its rules.
+    #[inline]
     pub fn first(&self) -> usize {
         self.members.first().map_or(usize::MAX, |m| m.rule)
     }
@@ -81,6 +82,7 @@ impl RuleGroup {
     }
 
     /// Whether it must see every allocation, also those that another rule takes.
+    #[inline]
     pub fn counts(&self) -> bool {
         self.numbered
     }
@@ -92,6 +94,7 @@ impl RuleGroup {
     }
 
     /// Whether the rule selects allocations of `size` bytes.
+    #[inline]
     pub fn fits(&self, size: usize) -> bool {
         self.sizes.hold(size as u64)
     }

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use numamma_hook::{allocating, sys};
 use numamma_kernel::affinity::CpuMask;
-use numamma_kernel::clock;
+use numamma_kernel::{clock, threads};
 use numamma_plan::plan::PagePlan;
 use numamma_plan::policy::PolicyKind;
 use numamma_plan::threads::node_of_cpus;
@@ -106,11 +106,13 @@ fn observe(state: &State, placing: &Placing) -> bool {
 /// Nodes of the first `count` live threads in creation order, which is the order of their ids.
 fn nodes_of_threads(state: &State, count: usize) -> Option<Vec<u32>> {
     // Without a descriptor: most often there are not yet enough of them.
-    if numamma_kernel::threads::count()? < count as u64 {
+    if threads::count()? < count as u64 {
         return None;
     }
-    let entries = std::fs::read_dir("/proc/self/task").ok()?;
-    let mut threads: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    let mut threads: Vec<i32> = Vec::new();
+    if !threads::for_each(|thread| threads.push(thread)) {
+        return None;
+    }
     threads.sort_unstable();
     if state.teams.as_ref().is_some_and(|teams| !teams.main_works) {
         threads.retain(|&thread| thread != sys::pid() as i32);
