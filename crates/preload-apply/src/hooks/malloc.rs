@@ -289,7 +289,7 @@ unsafe fn aligned(member: Member, align: usize, size: usize, ra: usize, cfa: usi
 /// C's contract.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn free(ptr: Ptr) {
-    if heap_table::possible(ptr as usize) || bootstrap_arena::owns(ptr) {
+    if heap_table::may_hold(ptr as usize) || bootstrap_arena::owns(ptr) {
         // SAFETY: C's contract of free.
         unsafe { free_slow(ptr) }
     } else {

@@ -139,6 +139,8 @@ pub fn pages_of(size: usize) -> u64 {
 }
 
 static ROOT: [AtomicPtr<Middle>; WIDTH] = [const { AtomicPtr::new(core::ptr::null_mut()) }; WIDTH];
+/// Address of the lowest page of an object that was ever entered.
+static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Bytes of the largest object that was ever entered.
 static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
@@ -147,6 +149,14 @@ static LARGEST: AtomicUsize = AtomicUsize::new(0);
 #[inline(always)]
 pub fn possible(address: usize) -> bool {
     address & (colour::STEP - 1) == 0 && address != 0 && address < 1 << (4 * BITS)
+}
+
+/// Whether `address`, which the program got from an allocator, can be that of a placed object: as [`possible`], and not
+/// below all of them. glibc's heap is: one in eight of its addresses is a multiple of [`colour::STEP`].
+#[inline(always)]
+pub fn may_hold(address: usize) -> bool {
+    // First, as it is the same for most addresses.
+    address >= LOWEST.load(Ordering::Relaxed) && possible(address)
 }
 
 /// The slot of the page that has `address`.
@@ -206,6 +216,9 @@ pub fn reserve(address: usize) -> bool {
 pub fn insert(object: &Object) -> bool {
     let Some((leaf, slot)) = leaf_and_slot(object.base) else { return false };
     leaf.note_begun(index(object.base, 1));
+    if object.base < LOWEST.load(Ordering::Relaxed) {
+        LOWEST.fetch_min(object.base, Ordering::Relaxed);
+    }
     if object.bytes() > LARGEST.load(Ordering::Relaxed) {
         LARGEST.fetch_max(object.bytes(), Ordering::Relaxed);
     }
@@ -423,6 +436,8 @@ mod tests {
         };
         assert!(find(placed.base).is_none());
         assert!(reserve(placed.base) && insert(&placed));
+        assert!(may_hold(placed.base) && may_hold(placed.base + colour::STEP) && !may_hold(placed.base + 16));
+        assert!(!may_hold(4096), "it is below");
         assert_eq!(find(placed.base), Some(placed));
         assert!(find(placed.base + 4096).is_none() && find(placed.base + 8).is_none());
         let mut seen = Vec::new();
