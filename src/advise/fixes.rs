@@ -256,8 +256,8 @@ fn how_to_bind(summary: &Summary) -> &'static str {
     }
 }
 
-/// Whether most of the cost is at objects that the policy spreads over the nodes, and leaves threads alone: these are as near
-/// to their data on any node.
+/// Whether most of the cost is at objects that the policy spreads over the nodes, and leaves threads alone: these are
+/// as near to their data on any node.
 fn is_spread(advice: &Advice) -> bool {
     let spread = |item: &&Item| {
         let interleaves = |p| matches!(p, PolicyKind::Interleave | PolicyKind::WeightedInterleave);

@@ -205,7 +205,8 @@ impl Pattern {
         self
     }
 
-    /// Says accesses in its words, where each was counted: what detectors take for an independent sample is several of them.
+    /// Says accesses in its words, where each was counted: what detectors take for an independent sample is several of
+    /// them.
     pub(super) fn say_accesses(&mut self) {
         self.evidence = in_accesses(&self.evidence);
         if let Some(whole) = &mut self.whole {

@@ -29,8 +29,8 @@ pub const REMOTE_SCORE: f64 = 1500.0;
 const OFTEN: u64 = 8;
 /// Invalidations below which a line is not reported for that.
 const LEAST: u64 = 128;
-/// Nanoseconds that a thread waits for a line that another one has written: some 100 (documented latencies between cores and
-/// sockets, as for frees by other threads in the fixes).
+/// Nanoseconds that a thread waits for a line that another one has written: some 100 (documented latencies between
+/// cores and sockets, as for frees by other threads in the fixes).
 const LOSS_NS: f64 = 100.0;
 /// Part of the program's time from which on the losses of an object are reported, as for what is hot.
 const WORTH: f64 = HOT_SHARE;

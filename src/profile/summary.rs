@@ -2,8 +2,8 @@
 //! page, thread and time slot. Memory is bounded by objects and pages touched, not by samples.
 //!
 //! [`Summary::load`] reads tables (threads, objects, names) and the extent of the run first, then the accesses: again
-//! from the file, unless they are few enough to be kept in memory. Unusable parts (a damaged end, ids that are in no table) are
-//! reported in [`Summary::notes`]; a file without a header is refused.
+//! from the file, unless they are few enough to be kept in memory. Unusable parts (a damaged end, ids that are in no
+//! table) are reported in [`Summary::notes`]; a file without a header is refused.
 
 use std::collections::HashMap;
 use std::path::Path;

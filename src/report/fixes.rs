@@ -10,8 +10,8 @@ use crate::advise::fixes::{Fix, FixKind, Gain, Place};
 const SARIF: &str = "2.1.0";
 const SCHEMA: &str = "https://json.schemastore.org/sarif-2.1.0.json";
 
-/// All fixes in lines of at most `columns` characters; gains are those on `machine`. `together` is the gain of all placements
-/// where they pay only together.
+/// All fixes in lines of at most `columns` characters; gains are those on `machine`. `together` is the gain of all
+/// placements where they pay only together.
 pub fn text(fixes: &[Fix], together: Option<&Gain>, machine: &str, columns: usize) -> String {
     if fixes.is_empty() {
         return format!("Nothing to change was found in this profile, for {}.\n", printable(machine));

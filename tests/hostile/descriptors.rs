@@ -1,6 +1,6 @@
-//! The descriptors of a program whose arrays are placed: a file that this library opens while threads of the program run gets
-//! the lowest number that is free, which one of them may have closed to put something else in its place. The program is
-//! tests/hostile/stress/descriptors.c and says at its top what it does.
+//! The descriptors of a program whose arrays are placed: a file that this library opens while threads of the program
+//! run gets the lowest number that is free, which one of them may have closed to put something else in its place. The
+//! program is tests/hostile/stress/descriptors.c and says at its top what it does.
 
 use crate::common::{self, Policy, Scratch, placed, run};
 

@@ -237,8 +237,8 @@ fn placing_again_and_again_ends() {
     const ARRAY_KIB: f64 = 8_000.0;
     let turns = Program::new("turns");
     let sites: Vec<String> = (0..80).map(|n| format!("site_{n:03}")).collect();
-    // The pages of all allocations: of 12,000 arrays 97 and 45 each, of 15,000, 19,200, 24,000 and 80,000 73, of 8,000 183, of
-    // 1,200 1,953, of 2,400 4,883, of 7,200 171, of 10,000 in forked processes 183, and of 256,000 buffers 7.
+    // The pages of all allocations: of 12,000 arrays 97 and 45 each, of 15,000, 19,200, 24,000 and 80,000 73, of 8,000
+    // 183, of 1,200 1,953, of 2,400 4,883, of 7,200 171, of 10,000 in forked processes 183, and of 256,000 buffers 7.
     let cases = [
         ("arrays", 1.2e6, 0..3),
         ("large", 2.3e6, 0..3),

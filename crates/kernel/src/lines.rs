@@ -33,8 +33,8 @@ pub fn for_each_of(held: &HeldFile, path: &CStr, visit: impl FnMut(&str) -> bool
     for_each_part(held, path, &mut [0; BUFFER], |part| lines.feed(part));
 }
 
-/// Calls `visit` with the parts of the file that `held` holds, or else of the one at `path`, as they fit into `buffer`, until
-/// it returns false.
+/// Calls `visit` with the parts of the file that `held` holds, or else of the one at `path`, as they fit into `buffer`,
+/// until it returns false.
 pub fn for_each_part(held: &HeldFile, path: &CStr, buffer: &mut [u8], mut visit: impl FnMut(&[u8]) -> bool) {
     if !held.is_held(path) {
         return parts_of(path, buffer, visit);

@@ -9,12 +9,12 @@ use crate::profile::record::TRACE;
 use crate::profile::records::ThreadId;
 use crate::profile::summary::{Cell, CodePart, Entry, Summary, ratio};
 
-/// Times the mean of its team that a thread's work must be for a finding. Work is counted by samples of CPU time, and a thread
-/// that shares its core with another one (SMT) gets on at 0.6 to 0.7 of its speed alone: it takes up to 1.7 times the time for
-/// the same work.
+/// Times the mean of its team that a thread's work must be for a finding. Work is counted by samples of CPU time, and a
+/// thread that shares its core with another one (SMT) gets on at 0.6 to 0.7 of its speed alone: it takes up to 1.7
+/// times the time for the same work.
 const UNEVEN: f64 = 1.7;
-/// The same where all accesses are counted, which a shared core does not change: the load balance (mean over most) of the POP
-/// standard metrics for parallel performance is good from 0.8 on.
+/// The same where all accesses are counted, which a shared core does not change: the load balance (mean over most) of
+/// the POP standard metrics for parallel performance is good from 0.8 on.
 const UNEVEN_COUNTS: f64 = 1.25;
 /// Standard deviations of counted accesses by which it must be above the mean, so that chance makes none in a team of a
 /// thousand threads.

@@ -71,8 +71,9 @@ fn if_nothing_writes(name: String) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writes {
     Before,
-    /// In the same time slot. A trace counts what is between two readings of its counters, a second or more, as one time, and
-    /// what ended threads have counted before what the others have: one slot behind the first shared reads is the same.
+    /// In the same time slot. A trace counts what is between two readings of its counters, a second or more, as one
+    /// time, and what ended threads have counted before what the others have: one slot behind the first shared reads is
+    /// the same.
     Beside,
     /// Or that is not known.
     After,

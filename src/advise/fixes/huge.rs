@@ -104,8 +104,8 @@ fn random_share(summary: &Summary, item: &Item, entry: &Entry) -> Option<f64> {
     }
 }
 
-/// Whether more pages are accessed than the TLB reaches. Where not all accesses were counted, the samples that are on a page
-/// with another one tell it: fewer pages have more of them, beyond what chance makes.
+/// Whether more pages are accessed than the TLB reaches. Where not all accesses were counted, the samples that are on a
+/// page with another one tell it: fewer pages have more of them, beyond what chance makes.
 fn is_wide(summary: &Summary, entry: &Entry) -> bool {
     let seen = entry.cells.iter().map(|cell| (cell.instance, cell.page)).collect::<BTreeSet<_>>().len() as f64;
     let pages = (BEYOND_TLB / SMALL) as f64;

@@ -133,7 +133,8 @@ fn a_helper_that_formats_text_while_main_initialises_is_no_worker() {
     assert_eq!(ranks(&run.roles(), &run), expected);
 }
 
-/// A tree of small nodes that two threads walk, and the heap outside of any allocation, of which main and one of the two have a few samples.
+/// A tree of small nodes that two threads walk, and the heap outside of any allocation, of which main and one of the
+/// two have a few samples.
 #[test]
 fn where_small_objects_are_the_data_samples_of_the_rest_say_nothing() {
     let mut run = Run::new();

@@ -334,8 +334,8 @@ mod tests {
             0x01, 0x48, 0xff, 0xce, 0x75, 0xe8, 0xc3,
         ];
         assert_eq!(kinds(&random)[0].1, AddressKind::Loaded);
-        // The rows of a matrix: 0: mov rdx,rax; 3: imul rdx,rcx; 7: nop; a: mov rdx,rdx; d: nop; e: add qword [rdi+rdx*8],1;
-        // 13: inc rax; 16: jne 0
+        // The rows of a matrix: 0: mov rdx,rax; 3: imul rdx,rcx; 7: nop; a: mov rdx,rdx; d: nop; e: add qword
+        // [rdi+rdx*8],1; 13: inc rax; 16: jne 0
         let rows = [
             0x48, 0x89, 0xc2, 0x48, 0x0f, 0xaf, 0xd1, 0x0f, 0x1f, 0x00, 0x48, 0x89, 0xd2, 0x90, 0x48, 0x83, 0x04, 0xd7,
             0x01, 0x48, 0xff, 0xc0, 0x75, 0xe8, 0xc3,

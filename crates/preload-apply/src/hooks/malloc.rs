@@ -2,8 +2,8 @@
 //! malloc/realloc.rs.
 //!
 //! An unmatched call costs one cache lookup and a jump to the real function. A placed object of a page or more starts
-//! on a page boundary or a multiple of two cache lines behind one, so a pointer with other low bits is never looked up in the table. An allocation that cannot be
-//! placed is forwarded. `errno` changes only where C says so.
+//! on a page boundary or a multiple of two cache lines behind one, so a pointer with other low bits is never looked up
+//! in the table. An allocation that cannot be placed is forwarded. `errno` changes only where C says so.
 
 pub mod bounds;
 pub mod realloc;

@@ -1,4 +1,5 @@
-//! Heap objects of a page and more: each has a mapping of its own, at whose start it begins, or at its colour behind ([`colour`]).
+//! Heap objects of a page and more: each has a mapping of its own, at whose start it begins, or at its colour behind
+//! ([`colour`]).
 
 pub mod colour;
 pub mod contents;
@@ -202,8 +203,8 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
     Some(address)
 }
 
-/// Kept memory for `object`, in which one of `coloured` bytes is coloured. Not inlined: the block that is taken would be in the
-/// stack frame of new mappings, too.
+/// Kept memory for `object`, in which one of `coloured` bytes is coloured. Not inlined: the block that is taken would
+/// be in the stack frame of new mappings, too.
 #[inline(never)]
 fn take_kept(
     state: &'static State,

@@ -244,8 +244,8 @@ pub fn find(address: usize) -> Option<Object> {
     (meta & USED != 0 && starts_at(address, slot)).then(|| in_slot(address, slot, meta))
 }
 
-/// Removes and returns the placed object whose first byte is at `address`, and whether the mover is working on it. Only one of
-/// two concurrent callers gets the object.
+/// Removes and returns the placed object whose first byte is at `address`, and whether the mover is working on it. Only
+/// one of two concurrent callers gets the object.
 pub fn take(address: usize) -> Option<(Object, bool)> {
     let slot = existing(address)?;
     // Acquire: the size belongs to the word.

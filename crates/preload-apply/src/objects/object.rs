@@ -33,7 +33,8 @@ pub struct Object {
     pub block: u64,
     /// Address of the first whole page.
     pub base: usize,
-    /// Bytes from there to the first byte of the object, see [`colour`](super::heap::colour); 0 of all but arrays on the heap.
+    /// Bytes from there to the first byte of the object, see [`colour`](super::heap::colour); 0 of all but arrays on
+    /// the heap.
     pub colour: u16,
     /// Bytes of the object.
     pub size: usize,

@@ -5,8 +5,9 @@
 //! as in glibc's heap. So arrays of varying size serve each other. Under the other policies the blocks of an object
 //! begin with the object, and a kept block serves an object of its own size, or another one in the way of [`loose`].
 //!
-//! An array of which the program touches the first part only (see [`super::sparse::touched`]) is kept as it is: it serves as a
-//! whole another such array of about its size, so that the pages which are touched again are those that are in memory.
+//! An array of which the program touches the first part only (see [`super::sparse::touched`]) is kept as it is: it
+//! serves as a whole another such array of about its size, so that the pages which are touched again are those that are
+//! in memory.
 //!
 //! The blocks are in a table of sets. A thread takes an entry by a compare-and-exchange of its first word, which no
 //! other thread waits for. Of a child that was forked meanwhile, that entry is lost. Two threads that free neighbours
