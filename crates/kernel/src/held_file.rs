@@ -9,7 +9,7 @@ use core::ffi::{CStr, c_int, c_long};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::sync::OnceLock;
 
-use crate::{sys, threads};
+use crate::sys;
 
 /// Numbers from which descriptors are held, tried one after the other: below 1,024, which is the usual limit, and the first
 /// number that select(2) cannot watch.
@@ -94,7 +94,7 @@ impl HeldFile {
         if is_own && self.generation.load(Ordering::Relaxed) == self.generation() {
             return Some(fd);
         }
-        if threads::count() != Some(1) {
+        if sys::thread_count() != Some(1) {
             return None;
         }
         if is_own {

@@ -20,7 +20,7 @@
 //! | [`lists`], [`thp`] | lists of CPUs and nodes; the setting of transparent huge pages |
 //! | [`cgroup`], [`meminfo`], [`zoneinfo`] | available memory of the process, the machine and its nodes |
 //! | [`statm`], [`own_stat`], [`overcommit`] | memory and state of this process; what is never mapped |
-//! | [`held_file`], [`threads`] | files that are read while threads of the program run; the number of threads |
+//! | [`held_file`], [`threads`] | files that are read while threads of the program run; the ids of these |
 //! | [`input_file`], [`output_file`] | files that are read up to a limit and replaced as a whole |
 //! | [`terminal`] | text that a terminal may be given |
 

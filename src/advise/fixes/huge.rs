@@ -125,7 +125,7 @@ mod tests {
     use crate::detect::Pattern;
     use crate::profile::summary::PageEntries;
 
-    /// A table of which each of four threads has a quarter, of which that share of the accesses is at random.
+    /// A table of four threads, a quarter each; `random` of its 100 accesses from page to page are at random.
     fn table(bytes: u64, sampler: &str, random: u64) -> Summary {
         let mut table = entry("table", bytes, 500, 40_000, move |at, _| (4 * at / bytes) as u32);
         table.details.page_entries = PageEntries { random, all: 100 };

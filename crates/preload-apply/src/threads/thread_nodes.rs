@@ -106,7 +106,7 @@ fn observe(state: &State, placing: &Placing) -> bool {
 /// Nodes of the first `count` live threads in creation order, which is the order of their ids.
 fn nodes_of_threads(state: &State, count: usize) -> Option<Vec<u32>> {
     // Without a descriptor: most often there are not yet enough of them.
-    if threads::count()? < count as u64 {
+    if sys::thread_count()? < count as u64 {
         return None;
     }
     let mut threads: Vec<i32> = Vec::new();

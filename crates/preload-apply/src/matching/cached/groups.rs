@@ -126,7 +126,7 @@ impl Groups {
     }
 
     /// Who takes an allocation of `size` bytes, as [`rule::choose`] says, as far as that is known without counting. In one
-    /// pass: a small allocation takes less time than a list of rules for its call site.
+    /// pass over the list, since each small allocation of the call site waits for it.
     pub fn taker(self, all: &[RuleGroup], size: usize) -> Taker {
         let (mut best, mut frames) = (None::<(usize, usize)>, MOST);
         // As `each` gives them. A loop is faster where little is inlined.
