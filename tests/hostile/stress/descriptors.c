@@ -34,6 +34,17 @@ static void *allocate(void *arg) {
     return NULL;
 }
 
+// glibc itself opens /proc/sys/vm/overcommit_memory when the heap of a thread shrinks for the first time.
+static void *shrink(void *arg) {
+    char *blocks[64];
+    for (int i = 0; i < 64; i++) {
+        if (!(blocks[i] = malloc(100000))) abort();
+        memset(blocks[i], 1, 100000);
+    }
+    for (int i = 63; i >= 0; i--) free(blocks[i]);
+    return arg;
+}
+
 static double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -46,6 +57,7 @@ int main(int argc, char **argv) {
     if (pipe(ends)) return 2;
     for (int i = 0; i < 100; i++) memset(resize(site(1000000), 2000000), 1, 2000000);
     pthread_t thread;
+    if (!is_alone && (pthread_create(&thread, NULL, shrink, NULL) || pthread_join(thread, NULL))) return 2;
     for (size_t i = 0; !is_alone && i < 2; i++)
         if (pthread_create(&thread, NULL, allocate, (void *)i)) return 2;
     for (double begin = now(); now() - begin < 1;) {
