@@ -37,44 +37,62 @@ pub struct Backing {
     pub resident: bool,
     /// Of a heap object: the program may have changed the mapping, see [`super::released::changing`].
     pub changed: bool,
-    /// Of a heap object: which of its pages the program is expected to touch.
+    /// Of a heap object: how much of it the program is expected to touch.
     pub touched: Touched,
 }
 
-/// Which pages of a heap object the program is expected to touch, see `released/touched.rs`.
+/// How much of a heap object the program is expected to touch, and what its pages in memory tell when it is freed, see
+/// `released/touched.rs`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Touched(u8);
 
+/// What the pages in memory of an object tell when it is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// Nothing: some may have been in memory before the program touched it.
+    Any = 0,
+    /// What was touched of it: none was in memory before.
+    New = 1,
+    /// Whether the same pages were touched as of the one before: those of that one were in memory.
+    Again = 2,
+}
+
 impl Touched {
-    pub const PARTS: u8 = 64;
+    pub const PARTS: u8 = 63;
     /// All pages, as far as is known.
     pub const ALL: Touched = Touched(Touched::PARTS);
-    /// None of its pages was in memory before the program touched it.
-    const NEW: u8 = 1 << 7;
+    /// Where [`Pages`] is.
+    const SHIFT: u32 = 6;
 
-    /// `parts` of [`Touched::PARTS`] parts, from the first page on.
+    /// `parts` of [`Touched::PARTS`] parts.
     pub fn part(parts: u8) -> Touched {
         Touched(parts.min(Touched::PARTS))
     }
 
-    /// The same of an object of which no page was in memory before the program touched it, or of one of which some were.
-    pub fn with_new(self, is_new: bool) -> Touched {
-        Touched(self.0 & !Touched::NEW | if is_new { Touched::NEW } else { 0 })
+    pub fn with(self, pages: Pages) -> Touched {
+        Touched(self.parts() | (pages as u8) << Touched::SHIFT)
     }
 
-    pub fn is_new(self) -> bool {
-        self.0 & Touched::NEW != 0
+    pub fn pages(self) -> Pages {
+        match self.0 >> Touched::SHIFT {
+            1 => Pages::New,
+            2 => Pages::Again,
+            _ => Pages::Any,
+        }
+    }
+
+    fn parts(self) -> u8 {
+        self.0 & Touched::PARTS
     }
 
     /// Whether all pages are touched.
     pub fn is_all(self) -> bool {
-        self.0 & !Touched::NEW == Touched::PARTS
+        self.parts() == Touched::PARTS
     }
 
     /// The part of `bytes` that is touched.
     pub fn of(self, bytes: usize) -> usize {
-        let parts = self.0 & !Touched::NEW;
-        if self.is_all() { bytes } else { bytes / usize::from(Touched::PARTS) * usize::from(parts) }
+        if self.is_all() { bytes } else { bytes / usize::from(Touched::PARTS) * usize::from(self.parts()) }
     }
 
     /// It as eight bits, for [`Touched::from_bits`].

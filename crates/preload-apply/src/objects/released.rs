@@ -22,9 +22,7 @@
 //! - A block that did not serve, the larger part of it, while [`SWEEP`] to twice as many were freed is given back if
 //!   the blocks take more than that part. So is one that is too small for the largest object so far of its rule, when
 //!   that needs a mapping.
-//! - A block of which the program touches few pages is given back when it has many, see [`sparse::few_pages`].
-//! - One of which the program touches the first part loses the other pages when it serves while there are many, see
-//!   [`sparse::touched`].
+//! - One of which the program touches a part loses pages when it serves while there are many, see [`sparse::touched`].
 //! - All are given back when the program goes on with other memory for some time, see [`room`].
 //! - All are given back before the process forks, see [`forks`].
 //! - All are given back when the budget of mappings or the kernel refuses something to this library, or when an
@@ -52,7 +50,7 @@ use numamma_kernel::cgroup::Group;
 use numamma_kernel::{mappings, sys};
 
 use self::glibc::ReleasedBy;
-use self::sparse::{few_pages, touched};
+use self::sparse::touched;
 use super::backing::Touched;
 use super::heap_table;
 use super::object::Object;
@@ -128,20 +126,19 @@ pub fn serves_by_pages(rule: &Rule) -> bool {
 /// Notes that memory for an object was mapped, which decides whether later ones of its size are kept.
 pub fn mapped(state: &State, object: &Object) {
     kept::mapped(state, object);
-    few_pages::mapped(kept::hash_of_class(state, object), object);
 }
 
 /// Looks what the program has touched of `object`, if that can be seen. Not inlined: what it holds would be in the stack
 /// frame of [`keep`], too.
 #[inline(never)]
 fn see_touched(state: &State, object: &Object) {
-    touched::freed(kept::hash_of_class(state, object), object);
+    touched::freed(|| kept::hash_of_class(state, object), object);
 }
 
 /// What the program is expected to touch of `object`. Not inlined, see [`see_touched`].
 #[inline(never)]
 pub fn expected(state: &State, object: &Object) -> Touched {
-    touched::expected(kept::hash_of_class(state, object), object)
+    touched::expected(|| kept::hash_of_class(state, object), object)
 }
 
 /// Whether any block is kept.
@@ -213,10 +210,7 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
         return false;
     }
     see_touched(state, object);
-    if state.rules.get(object.rule).is_some_and(is_over)
-        || !kept::comes_again(state, object, grown)
-        || few_pages::has_more(kept::hash_of_class(state, object), object)
-    {
+    if state.rules.get(object.rule).is_some_and(is_over) || !kept::comes_again(state, object, grown) {
         return false;
     }
     if LIMIT.load(Ordering::Relaxed) < bytes.saturating_mul(2).min(highest()) {
