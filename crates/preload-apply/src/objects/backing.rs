@@ -55,6 +55,8 @@ pub enum Pages {
     New = 1,
     /// Whether the same pages were touched as of the one before: those of that one were in memory.
     Again = 2,
+    /// Nothing, although none was in memory before: enough of its size are looked at.
+    Lost = 3,
 }
 
 impl Touched {
@@ -77,6 +79,7 @@ impl Touched {
         match self.0 >> Touched::SHIFT {
             1 => Pages::New,
             2 => Pages::Again,
+            3 => Pages::Lost,
             _ => Pages::Any,
         }
     }

@@ -51,7 +51,7 @@ use numamma_kernel::{mappings, sys};
 
 use self::glibc::ReleasedBy;
 use self::sparse::touched;
-use super::backing::Touched;
+use super::backing::{Pages, Touched};
 use super::heap_table;
 use super::object::Object;
 use crate::phases::exclusion;
@@ -339,6 +339,9 @@ fn give_all_back(state: &'static State) {
 /// Makes the first `size` bytes of a block from [`take`] zero. What the program has touched of it is written, as glibc
 /// does: to lose the pages and touch them again takes ten times as long.
 pub fn clear(state: &'static State, block: &Object, size: usize) {
+    if matches!(block.backing.touched.pages(), Pages::New | Pages::Lost) {
+        return;
+    }
     if offered::is_populated(state, block) {
         // SAFETY: the block belongs to the caller, what it holds is not needed, and it is at least that large.
         unsafe { (block.base as *mut u8).write_bytes(0, size) };

@@ -5,9 +5,9 @@
 //! as in glibc's heap. So arrays of varying size serve each other. Under the other policies the blocks of an object
 //! begin with the object, and a kept block serves an object of its own size, or another one in the way of [`loose`].
 //!
-//! An array of which the program touches the first part only (see [`super::sparse::touched`]) is kept as it is: it
-//! serves as a whole another such array of about its size, so that the pages which are touched again are those that are
-//! in memory.
+//! An array of which the program touches a part (see [`super::sparse::touched`]) is kept as it is while that matters: it
+//! serves as a whole another such array of about its size, so that the pages which are touched again may be those that
+//! are in memory.
 //!
 //! The blocks are in a table of sets. A thread takes an entry by a compare-and-exchange of its first word, which no
 //! other thread waits for. Of a child that was forked meanwhile, that entry is lost. Two threads that free neighbours
@@ -20,6 +20,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use numamma_kernel::sys::PAGE;
 use numamma_plan::policy::PolicyKind;
 
+use super::sparse::touched;
 use super::sum::discount;
 use crate::objects::object::Object;
 use crate::objects::{heap_table, released};
@@ -367,7 +368,7 @@ pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Obje
 /// As [`take`], of the blocks of this shape. Not inlined: what it holds would be in the stack frame of [`take`], too.
 #[inline(never)]
 fn take_of(state: &'static State, wanted: &Object, align: usize, shape: Shape) -> Option<Object> {
-    let search = Search { state, wanted, align, shape, whole: is_whole(shape, wanted), set: set_of(shape, wanted) };
+    let search = Search { state, wanted, align, shape, whole: is_whole(shape, wanted, wanted.bytes()), set: set_of(shape, wanted) };
     for _ in 0..TRIES {
         let (number, word) = search.best()?;
         if let Some(block) = search.take(number, word) {
@@ -509,9 +510,9 @@ impl Search<'_> {
     }
 }
 
-/// Whether `object` is kept as it is.
-fn is_whole(shape: Shape, object: &Object) -> bool {
-    matches!(shape, Shape::Pages { .. }) && !object.backing.touched.is_all()
+/// Whether `object` is kept as it is, or takes what was kept so. `more` bytes are neither kept nor in use.
+fn is_whole(shape: Shape, object: &Object, more: usize) -> bool {
+    matches!(shape, Shape::Pages { .. }) && !object.backing.touched.is_all() && touched::matters(more)
 }
 
 /// Keeps `object`, whose bytes the caller has counted ([`super::sum`]), as one block with the blocks that it touches.
@@ -529,7 +530,7 @@ pub fn store(state: &'static State, object: &Object, now: u32) {
         return insert(state, set, Block { object: *object, freed: now, huge: false, whole: false });
     };
     let whole = range(&Object { block: 0, ..*object }, object.base, object.base + object.bytes());
-    let mut block = Block { object: whole, freed: now, huge, whole: is_whole(shape, object) };
+    let mut block = Block { object: whole, freed: now, huge, whole: is_whole(shape, object, 0) };
     if block.whole {
         return insert(state, set, block);
     }

@@ -7,7 +7,8 @@
 //! its size are expected to touch. While what is in use and what is kept may together take more than the arrays in use
 //! were expected to touch at a time ([`room::is_beyond_touched`]), one that kept memory serves loses its pages before
 //! the program gets it, as memory does that glibc gives back in between:
-//! - Those behind the last page that is expected to be touched, if it takes a part of kept memory.
+//! - Those behind the last page that is expected to be touched, if it takes a part of kept memory; all if those before
+//!   are not touched, either.
 //! - All, if it takes an array as a whole (see [`kept`](super::super::kept)), because the program may touch others. One
 //!   of [`SAMPLE`] keeps them and is looked at when it is freed: if it has not many more, the same were touched. When
 //!   that was seen [`OFTEN_ENOUGH`] times in a row, the others keep theirs, too, until it is not seen.
@@ -40,6 +41,8 @@ const MORE_DIVISOR: usize = 4;
 
 /// What is known of rules and sizes, see [`Known`], with a hash in the upper bits.
 static NOTES: [AtomicU64; SIZES] = [const { AtomicU64::new(0) }; SIZES];
+/// Arrays that were freed whose pages in memory are those that were touched, of which a part is expected to be.
+static FREED: AtomicU32 = AtomicU32::new(0);
 /// Arrays that kept memory served, while that is little for what is touched.
 static SERVED: AtomicU32 = AtomicU32::new(0);
 
@@ -72,6 +75,11 @@ impl Known {
         1 | self.same << 1 | self.touched << 3 | self.end << (3 + PART_BITS)
     }
 
+    /// Whether what is touched is the first part, or nearly.
+    fn is_first_part(self) -> bool {
+        self.end <= self.touched + self.touched / MORE_DIVISOR as u64
+    }
+
     /// After `touched` and `end` were seen of an array.
     fn seen(before: Option<Known>, touched: u64, end: u64) -> Known {
         let Some(before) = before else { return Known { touched, end, same: 0 } };
@@ -96,9 +104,13 @@ pub fn of_new(object: &Object) -> Touched {
 /// Looks at `object`, which the program has given up, if its pages in memory tell something. `class` is a number for its
 /// rule and about its size.
 pub fn freed(class: impl FnOnce() -> Option<u64>, object: &Object) {
-    if object.backing.touched.pages() != Pages::Any
-        && let Some(class) = class()
-    {
+    let tells = match object.backing.touched.pages() {
+        Pages::Any | Pages::Lost => false,
+        Pages::New if object.backing.touched.is_all() => true,
+        Pages::New => is_sample(FREED.fetch_add(1, Ordering::Relaxed)),
+        Pages::Again => true,
+    };
+    if tells && let Some(class) = class() {
         look(class, object);
     }
 }
@@ -124,13 +136,19 @@ fn look(class: u64, object: &Object) {
     }
 }
 
+/// Whether what is in use and what is kept, and `more` bytes that neither counts, may take so much that pages are given up
+/// which the program may not touch again.
+pub fn matters(more: usize) -> bool {
+    room::is_beyond_touched(more, released::LIMIT.load(Ordering::Relaxed))
+}
+
 /// Called with `block`, which is about to serve as an array of which the program is expected to touch `touched`: gives up
 /// the pages that would stand beside those.
 #[inline(never)]
 pub fn serve(state: &'static State, touched: Touched, block: &mut Object) {
     let was_whole = block.backing.touched == touched;
     block.backing.touched = touched;
-    if !touched.is_all() && room::is_beyond_touched(block.bytes(), released::LIMIT.load(Ordering::Relaxed)) {
+    if !touched.is_all() && matters(block.bytes()) {
         lose(state, block, was_whole);
     }
 }
@@ -147,8 +165,8 @@ fn lose(state: &'static State, block: &mut Object, was_whole: bool) {
     let kept = match was_whole {
         _ if is_new => 0,
         true if is_again || known.same == OFTEN_ENOUGH => block.bytes(),
-        true => 0,
-        false => part_of(known.end).of(block.bytes()),
+        false if known.is_first_part() => part_of(known.end).of(block.bytes()),
+        _ => 0,
     };
     let kept = kept.next_multiple_of(if block.may_be_huge(state) { HUGE_PAGE as usize } else { PAGE });
     let _errno = errno::Saved::now();
@@ -157,6 +175,7 @@ fn lose(state: &'static State, block: &mut Object, was_whole: bool) {
         && unsafe { sys::advise((block.base + kept) as *mut c_void, block.bytes() - kept, libc::MADV_DONTNEED) };
     let pages = match is_lost {
         true if is_new => Pages::New,
+        true if kept == 0 => Pages::Lost,
         false if was_whole && is_again => Pages::Again,
         _ => Pages::Any,
     };
