@@ -1,10 +1,10 @@
-/* Arrays of which the program writes the first part only, of sizes that differ each time.   partly HOW
+/* Arrays of which the program writes a part only.   partly HOW
  *   halves MB   STEPS times arrays of 128 KiB to 4 MiB, MB in all, of which the first half is written, that are freed
  *               together
  *   changing    as "halves 56", first with a sixteenth written, then half, then all, 20 MiB in all
  *   objects     60 times 3,000 objects of 4 to 24 KiB by calloc that are freed together, then arrays of 64 KiB to 2 MiB,
  *               97 MB in all, of which all is written
- * Writes: the most memory, KiB, and ms of CPU time. Figures are written to standard error. */
+ * Writes: the most memory, KiB, ms of CPU time, and page faults. Figures are written to standard error. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +62,37 @@ static void steps(int times, size_t bytes, int part) {
     for (int step = 0; step < times; step++) drop(fill(17, 5, bytes, part));
 }
 
+/* 300 arrays of `SIZE` bytes, in which the bytes from `first` to `end` are written, one in `step`. */
+static void together(size_t first, size_t end, size_t step) {
+    enum { COUNT = 300, SIZE = 1500000 };
+    for (int i = 0; i < COUNT; i++) {
+        if (!(held[i] = made(SIZE))) exit(3);
+        for (size_t k = first; k < end && k < SIZE; k += step) held[i][k] = (unsigned char)i;
+    }
+    for (int i = 0; i < COUNT; i++) damaged |= held[i][first] != (unsigned char)i, free(held[i]);
+}
+
+static void varied(int turn) {
+    enum { COUNT = 1000, PART = 20000 };
+    for (int i = 0; i < COUNT; i++) {
+        size_t size = 200000 + (size_t)(turn * COUNT + i) % 97 * 65536, at = below(1 << 24) % (size - PART);
+        if (!(held[i] = cleared(size))) exit(3);
+        for (int k = 0; k < PART; k++) damaged |= held[i][at + (size_t)k] != 0, held[i][at + (size_t)k] = 1;
+    }
+    for (int i = 0; i < COUNT; i++) free(held[i]);
+}
+
+static void again(size_t size, size_t part) {
+    for (int i = 0; i < 2000; i++) {
+        unsigned char *array = cleared(size);
+        if (!array) exit(3);
+        for (size_t k = 0; k < part; k++) damaged |= array[k] != 0;
+        damaged |= array[size - 1] != 0;
+        memset(array, 1, part);
+        free(array);
+    }
+}
+
 static void objects(void) {
     enum { COUNT = 3000 };
     for (int step = 0; step < STEPS; step++) {
@@ -82,10 +113,14 @@ int main(int argc, char **argv) {
     if (!strncmp(how, "halves ", 7)) steps(STEPS, strtoul(how + 7, 0, 10) << 20, 2);
     if (!strcmp(how, "changing"))
         steps(STEPS, 56 << 20, 16), steps(STEPS, 56 << 20, 2), steps(STEPS, 20 << 20, 1);
+    for (int i = 0; i < 10 && !strcmp(how, "moving"); i++) together((size_t)i * 150000, (size_t)(i + 1) * 150000, 1);
+    for (int i = 0; i < 10 && !strcmp(how, "apart"); i++) together((size_t)i * 4096, 1500000, 40960);
+    for (int i = 0; i < 20 && !strcmp(how, "varied"); i++) varied(i);
+    if (!strcmp(how, "again")) again(1000000, 65536), again(200000, 20480);
     if (!strcmp(how, "objects")) objects();
     getrusage(RUSAGE_SELF, &used);
     long ms = (used.ru_utime.tv_sec + used.ru_stime.tv_sec) * 1000 + (used.ru_utime.tv_usec + used.ru_stime.tv_usec) / 1000;
-    fprintf(stderr, "%ld %ld\n", status("VmHWM:"), ms);
+    fprintf(stderr, "%ld %ld %ld\n", status("VmHWM:"), ms, used.ru_minflt);
     printf("damaged %d\n", damaged);
     return 0;
 }

@@ -72,8 +72,6 @@ const SHARE_DIVISOR: u64 = 64;
 /// Blocks that are freed between two searches for blocks that nothing asks for any more.
 const SWEEP: u32 = 4096;
 
-/// Most bytes that may be kept now.
-static LIMIT: AtomicUsize = AtomicUsize::new(0);
 /// Most bytes that may be kept where it is known to save page faults.
 static SHARE: AtomicUsize = AtomicUsize::new(0);
 /// The entry that is given up next.
@@ -92,7 +90,7 @@ pub fn start(available: Option<u64>, groups: Vec<Group>, first: fn()) {
     mapping_budget::on_shortage(release_all);
     let share = available.map_or(usize::MAX, |bytes| (bytes / SHARE_DIVISOR) as usize);
     SHARE.store(share, Ordering::Relaxed);
-    LIMIT.store(share.min(LIMIT_LOWEST), Ordering::Relaxed);
+    room::keep_in_any_case(share.min(LIMIT_LOWEST));
     coming_again::keep_at_most(share.min(HEAPS_HIGHEST), share.min(ALWAYS_MAPPED), share, first);
 }
 
@@ -158,7 +156,7 @@ pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Obje
     let mut block = if any() { kept::take(state, wanted, align) } else { None };
     if let Some(block) = &mut block {
         room::serves();
-        touched::serve(state, wanted.backing.touched, block);
+        touched::serve(state, wanted.backing.touched, block, kept::hash_of_class);
     }
     block
 }
@@ -213,7 +211,7 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
     if state.rules.get(object.rule).is_some_and(is_over) || !kept::comes_again(state, object, grown) {
         return false;
     }
-    if LIMIT.load(Ordering::Relaxed) < bytes.saturating_mul(2).min(highest()) {
+    if room::in_any_case() < bytes.saturating_mul(2).min(highest()) {
         raise(bytes.saturating_mul(2));
     }
     if room::is_left(standing()) {
@@ -262,7 +260,7 @@ impl Limits {
     fn now() -> Limits {
         let share = if kept_below() == ALWAYS_MAPPED { SHARE.load(Ordering::Relaxed) } else { usize::MAX };
         let (of_turns, left) = (in_use::coming_again(), room::left());
-        let in_any_case = LIMIT.load(Ordering::Relaxed).max(room::part_of_live());
+        let in_any_case = room::in_any_case().max(room::part_of_live());
         let firm = in_any_case.max(of_turns.min(share)).min(left);
         let is_more = of_turns > share && offered::is_possible();
         let most = if is_more { of_turns.min(allowed()).min(left) } else { 0 };
@@ -274,7 +272,7 @@ impl Limits {
 #[cold]
 fn raise(wanted: usize) {
     let highest = highest().min(allowed());
-    LIMIT.fetch_max(wanted.min(highest), Ordering::Relaxed);
+    room::keep_in_any_case(wanted.min(highest));
 }
 
 /// Bytes that may be kept with the present limits of address space and data.

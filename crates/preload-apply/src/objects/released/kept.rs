@@ -368,7 +368,14 @@ pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Obje
 /// As [`take`], of the blocks of this shape. Not inlined: what it holds would be in the stack frame of [`take`], too.
 #[inline(never)]
 fn take_of(state: &'static State, wanted: &Object, align: usize, shape: Shape) -> Option<Object> {
-    let search = Search { state, wanted, align, shape, whole: is_whole(shape, wanted, wanted.bytes()), set: set_of(shape, wanted) };
+    let search = Search {
+        state,
+        wanted,
+        align,
+        shape,
+        whole: is_whole(shape, wanted, wanted.bytes()),
+        set: set_of(shape, wanted),
+    };
     for _ in 0..TRIES {
         let (number, word) = search.best()?;
         if let Some(block) = search.take(number, word) {

@@ -63,6 +63,9 @@ static ALLOWED: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Bytes that were freed and not kept since that was found out; as many as make it be found out at first.
 static NOT_KEPT: AtomicUsize = AtomicUsize::new(STEP);
 
+/// Most bytes that may be kept in any case.
+static IN_ANY_CASE: AtomicUsize = AtomicUsize::new(0);
+
 /// What the process holds, and when.
 static PROCESS: Process = Process::new();
 /// How long what is not used is kept.
@@ -323,11 +326,22 @@ pub fn left() -> usize {
     beside(in_use::bytes(), in_use::most(), ALWAYS)
 }
 
+/// Most bytes that may be kept in any case.
+pub fn in_any_case() -> usize {
+    IN_ANY_CASE.load(Ordering::Relaxed)
+}
+
+/// Lets `bytes` be kept in any case.
+pub fn keep_in_any_case(bytes: usize) {
+    IN_ANY_CASE.fetch_max(bytes, Ordering::Relaxed);
+}
+
 /// Whether what is in use and kept, and `bytes` more that neither counts now, may take more than a little more than the
-/// arrays in use were expected to touch at a time, and more than `always`, which the allocator of the program keeps as
-/// well.
-pub fn is_beyond_touched(bytes: usize, always: usize) -> bool {
-    sum::bytes().saturating_add(bytes) > beside(in_use::bytes(), in_use::most_touched(), always.max(ALWAYS))
+/// arrays in use were expected to touch at a time, and more than may be kept in any case, which the allocator of the
+/// program keeps as well.
+pub fn is_beyond_touched(bytes: usize) -> bool {
+    let always = in_any_case().max(ALWAYS);
+    sum::bytes().saturating_add(bytes) > beside(in_use::bytes(), in_use::most_touched(), always)
 }
 
 fn beside(live: usize, most: usize, always: usize) -> usize {

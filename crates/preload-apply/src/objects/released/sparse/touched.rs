@@ -24,7 +24,7 @@ use numamma_plan::plan::HUGE_PAGE;
 use super::{LEAST_BYTES, extent_in_memory};
 use crate::objects::backing::{Pages, Touched};
 use crate::objects::object::Object;
-use crate::objects::released::{self, kept, offered, room};
+use crate::objects::released::{offered, room};
 use crate::rules::in_use;
 use crate::rules::state::State;
 
@@ -139,27 +139,32 @@ fn look(class: u64, object: &Object) {
 /// Whether what is in use and what is kept, and `more` bytes that neither counts, may take so much that pages are given up
 /// which the program may not touch again.
 pub fn matters(more: usize) -> bool {
-    room::is_beyond_touched(more, released::LIMIT.load(Ordering::Relaxed))
+    room::is_beyond_touched(more)
 }
 
 /// Called with `block`, which is about to serve as an array of which the program is expected to touch `touched`: gives up
-/// the pages that would stand beside those.
+/// the pages that would stand beside those. `class_of` tells a number for its rule and about its size.
 #[inline(never)]
-pub fn serve(state: &'static State, touched: Touched, block: &mut Object) {
+pub fn serve(
+    state: &'static State,
+    touched: Touched,
+    block: &mut Object,
+    class_of: fn(&State, &Object) -> Option<u64>,
+) {
     let was_whole = block.backing.touched == touched;
     block.backing.touched = touched;
     if !touched.is_all() && matters(block.bytes()) {
-        lose(state, block, was_whole);
+        lose(state, block, was_whole, class_of(state, block));
     }
 }
 
 #[cold]
 #[inline(never)]
-fn lose(state: &'static State, block: &mut Object, was_whole: bool) {
+fn lose(state: &'static State, block: &mut Object, was_whole: bool, class: Option<u64>) {
     if sandbox::entered() || offered::is_populated(state, block) {
         return;
     }
-    let Some(known) = kept::hash_of_class(state, block).and_then(known) else { return };
+    let Some(known) = class.and_then(known) else { return };
     let number = SERVED.fetch_add(1, Ordering::Relaxed);
     let (is_new, is_again) = (is_sample(number), is_sample(number.wrapping_add(1)));
     let kept = match was_whole {
