@@ -165,15 +165,20 @@ pub fn layout(
         PolicyKind::Prime => blocks(block()?, Order::Prime),
         PolicyKind::RandomBlock => blocks(block()?, random),
         PolicyKind::Random => blocks(page_size, random),
-        PolicyKind::Map => {
-            let map = PageMap::parse(place.map.as_deref().unwrap_or_default())?;
-            let unit = match place.block {
-                Some(Block::Size(given)) => given.0.max(PAGE),
-                None | Some(Block::Auto(Auto::Auto)) => PAGE,
-            };
-            blocks(map.piece.saturating_mul(unit), Order::Cyclic)
-        }
+        PolicyKind::Map => blocks(map_piece_bytes(place)?, Order::Cyclic),
     })
+}
+
+/// Bytes of the pieces of a page map. Not inlined: reading the map takes much of the stack, and plans are made deep in
+/// the calls of a program that has little of it.
+#[inline(never)]
+fn map_piece_bytes(place: &Place) -> Result<u64, Unusable> {
+    let map = PageMap::parse(place.map.as_deref().unwrap_or_default())?;
+    let unit = match place.block {
+        Some(Block::Size(given)) => given.0.max(PAGE),
+        None | Some(Block::Auto(Auto::Auto)) => PAGE,
+    };
+    Ok(map.piece.saturating_mul(unit))
 }
 
 /// Block size in bytes: as given, or computed. Computed blocks consist of whole huge pages where these are in use, as the

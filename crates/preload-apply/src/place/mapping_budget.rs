@@ -33,7 +33,6 @@ pub fn fit(state: &State, rule: usize, plan: &mut PagePlan<'_>) -> bool {
 /// As [`fit`], for an object whose `old` mappings those of `plan` replace. When the result is false, the object keeps
 /// the old mappings.
 pub fn fit_replacing(state: &State, rule: usize, plan: &mut PagePlan<'_>, old: u64) -> bool {
-    let name = || state.rules.get(rule).map_or("?", |r| r.rule.name());
     let smallest = plan.nodes.len() as u64;
     let asked = plan.run_count();
     let mut left_for_blocks = None;
@@ -41,30 +40,50 @@ pub fn fit_replacing(state: &State, rule: usize, plan: &mut PagePlan<'_>, old: u
         let wanted = plan.run_count();
         let Err(left) = state.take_mappings(wanted, old) else { break };
         if left < smallest {
-            say_once!(
-                "{}: placed objects use all {} mappings they may (see vm.max_map_count); further ones are left to \
-                     first touch; use larger blocks or mode = \"populate\", or raise vm.max_map_count",
-                name(),
-                state.budget()
-            );
+            say_used(state, rule);
             return false;
         }
         left_for_blocks = Some(left);
         // Takes half of the remaining budget, so that later objects can be placed, too.
         plan.coarsen((left / 2).max(smallest));
     }
-    if let (Some(left), Layout::Blocks(block, _)) = (left_for_blocks, plan.layout)
-        && state.rules.get(rule).is_some_and(|r| !r.said_enlarged.swap(true, Ordering::Relaxed))
-    {
-        // The plan of reserved and shared memory never populates, so the mode is read from the rule.
-        let populated = state.rules.get(rule).is_some_and(|r| r.rule.place.mode == Some(Mode::Populate));
-        let hint = if populated { "" } else { "; mode = \"populate\" keeps them small" };
-        say!(
-            "{}: {asked} blocks are more mappings than the {left} left of a quarter of vm.max_map_count; \
-             using blocks of {} KiB{hint}",
-            name(),
-            block / 1024
-        );
+    if let (Some(left), Layout::Blocks(block, _)) = (left_for_blocks, plan.layout) {
+        say_enlarged(state, rule, [asked, left, block]);
     }
     true
+}
+
+/// Says that the budget is used up. Not inlined: messages take much of the stack.
+#[cold]
+#[inline(never)]
+fn say_used(state: &State, rule: usize) {
+    say_once!(
+        "{}: placed objects use all {} mappings they may (see vm.max_map_count); further ones are left to \
+                 first touch; use larger blocks or mode = \"populate\", or raise vm.max_map_count",
+        name_of(state, rule),
+        state.budget()
+    );
+}
+
+/// Says, once for a rule, that instead of `asked` blocks, for which `left` mappings are too few, there are larger ones of
+/// `block` bytes. Not inlined, as [`say_used`].
+#[cold]
+#[inline(never)]
+fn say_enlarged(state: &State, rule: usize, [asked, left, block]: [u64; 3]) {
+    if state.rules.get(rule).is_none_or(|r| r.said_enlarged.swap(true, Ordering::Relaxed)) {
+        return;
+    }
+    // The plan of reserved and shared memory never populates, so the mode is read from the rule.
+    let populated = state.rules.get(rule).is_some_and(|r| r.rule.place.mode == Some(Mode::Populate));
+    let hint = if populated { "" } else { "; mode = \"populate\" keeps them small" };
+    say!(
+        "{}: {asked} blocks are more mappings than the {left} left of a quarter of vm.max_map_count; \
+         using blocks of {} KiB{hint}",
+        name_of(state, rule),
+        block / 1024
+    );
+}
+
+fn name_of(state: &State, rule: usize) -> &str {
+    state.rules.get(rule).map_or("?", |r| r.rule.name())
 }
