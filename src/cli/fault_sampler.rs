@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use numamma_kernel::userfault::{Refusal, Userfault};
 
+use crate::topology::{self, Topology};
+
 /// Time between two windows unless the user says otherwise: MOCA re-arms pages every 40 to 60 ms and reports that below
 /// 30 ms the cost explodes (INRIA RR-8694).
 pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(60);
@@ -16,12 +18,46 @@ pub struct Lack {
     pub enable: &'static str,
 }
 
-/// Tries what the sampler in the program will do.
+/// What makes pages fault here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// The profile preload in the program.
+    Moving,
+    /// NUMA balancing of the kernel.
+    Balancing,
+}
+
+/// Tries what the sampler in the program will do, and else whether the kernel does it. `by_preload`: there may be a preload
+/// library in the program.
 ///
 /// # Errors
 /// The sampler cannot be used.
-pub fn usable() -> Result<(), Lack> {
-    Userfault::open().map(Userfault::close).map_err(explain)
+pub fn usable(by_preload: bool) -> Result<Way, Lack> {
+    if by_preload && Userfault::open().map(Userfault::close).is_ok() {
+        return Ok(Way::Moving);
+    }
+    let topology = Topology::this_machine();
+    match balancing(topology.nodes.len(), topology::numa_balancing()) {
+        Ok(()) => Ok(Way::Balancing),
+        Err(lack) if !by_preload => Err(lack),
+        Err(_) => Userfault::open().map(|opened| (opened.close(), Way::Moving).1).map_err(explain),
+    }
+}
+
+/// Whether the kernel makes pages fault by itself, on `nodes` nodes with this state of the sysctl.
+fn balancing(nodes: usize, is_on: Option<bool>) -> Result<(), Lack> {
+    let (why, enable) = match is_on {
+        Some(true) if nodes > 1 => return Ok(()),
+        Some(false) if nodes > 1 => (
+            "NUMA balancing, which makes pages fault, is off (kernel.numa_balancing)",
+            "sudo sysctl kernel.numa_balancing=1",
+        ),
+        _ => (
+            "only a machine of several nodes makes pages fault by NUMA balancing",
+            "numamma profile --sampler fault -- PROGRAM",
+        ),
+    };
+    Err(Lack { why: why.into(), enable })
 }
 
 fn explain(refusal: Refusal) -> Lack {
@@ -56,5 +92,13 @@ mod tests {
         assert!(explain(Refusal::NotPermitted).why.contains("CAP_SYS_PTRACE"));
         assert!(explain(Refusal::NotPermitted).enable.starts_with("sudo "));
         assert!(explain(Refusal::TooOld).enable.contains("6.8"));
+    }
+
+    #[test]
+    fn the_kernel_balances_several_nodes_only() {
+        assert!(balancing(2, Some(true)).is_ok() && balancing(1, Some(true)).is_err());
+        let off = balancing(4, Some(false)).err().expect("it is off");
+        assert!(off.enable.ends_with("kernel.numa_balancing=1"));
+        assert!(balancing(2, None).is_err());
     }
 }

@@ -7,7 +7,8 @@ use std::time::Duration;
 use numamma_kernel::terminal::shell_word;
 use numamma_plan::output_name;
 
-use super::{fault_sampler, progress, time_option};
+use super::fault_sampler::{self, Way};
+use super::{progress, time_option};
 use crate::launch::elsewhere;
 use crate::launch::executable::{self, Executable, Hooks};
 use crate::launch::exit::{Failure, say};
@@ -16,7 +17,9 @@ use crate::launch::running::Running;
 use crate::launch::wrapper;
 use crate::profile::perf::calibrate::{self, Costs};
 use crate::profile::perf::{attr, kept};
-use crate::profile::record::{self, ATTACH, CHARGE_NS, FAULT, Follow, Launch, Options, Recorded, Subject, TRACE};
+use crate::profile::record::{
+    self, ATTACH, CHARGE_NS, FAULT, FaultsBy, Follow, Launch, Options, Recorded, Subject, TRACE,
+};
 use crate::profile::records::Sampling;
 use crate::report::units::plural;
 
@@ -135,7 +138,8 @@ enum Sampler {
     Timer,
     /// Every access, counted by a program that was compiled for it: see `numamma trace-flags`
     Trace,
-    /// The first use of each page in windows, by page faults (userfaultfd): Linux 6.8 and CAP_SYS_PTRACE
+    /// The first use of each page in windows, by page faults (userfaultfd): Linux 6.8 and CAP_SYS_PTRACE; or
+    /// uses of pages by NUMA balancing of the kernel
     Fault,
     /// No samples
     None,
@@ -159,12 +163,13 @@ pub fn run(args: Args) -> Result<u8, Failure> {
 
 fn profile(args: &Args) -> Result<Recorded, Failure> {
     let mut notes = Vec::new();
-    let (subject, follow) = subject(args, &mut notes)?;
+    let faults_by = (args.sampler == Sampler::Fault).then(|| faults_by(args)).transpose()?;
+    let (subject, follow) = subject(args, faults_by, &mut notes)?;
     let output = output_name::expand(&args.output, None);
     if let Some(why) = record::unusable_output(&output) {
         return Err(Failure::usage(why));
     }
-    let (sampling, costs) = sampling(args)?;
+    let (sampling, costs) = sampling(args, faults_by)?;
     if args.verbose {
         let rate = match sampling.period_ns {
             0 | CHARGE_NS => String::new(),
@@ -181,8 +186,7 @@ fn profile(args: &Args) -> Result<Recorded, Failure> {
         output,
         sampling,
         fault_ns: costs.fault_ns,
-        fault_interval: (args.sampler == Sampler::Fault)
-            .then(|| args.interval.unwrap_or(fault_sampler::DEFAULT_INTERVAL)),
+        faults_by,
         follow,
         delay: args.delay,
         duration: args.duration,
@@ -198,7 +202,7 @@ fn profile(args: &Args) -> Result<Recorded, Failure> {
 }
 
 /// What is to be recorded, and which of its processes, with what is missing then added to `notes`.
-fn subject(args: &Args, notes: &mut Vec<String>) -> Result<(Subject, Follow), Failure> {
+fn subject(args: &Args, faults_by: Option<FaultsBy>, notes: &mut Vec<String>) -> Result<(Subject, Follow), Failure> {
     let Some(name) = args.command.first() else {
         let once = args.pid.iter().enumerate().filter(|(at, pid)| !args.pid[..*at].contains(pid));
         let running = once.map(|(_, pid)| Running::find(*pid)).collect::<Result<_, _>>()?;
@@ -215,7 +219,7 @@ fn subject(args: &Args, notes: &mut Vec<String>) -> Result<(Subject, Follow), Fa
     if let Some(behind) = elsewhere::behind(&words).filter(|_| !args.quiet) {
         say(format_args!("what {} starts will not be recorded; to record that: {behind}", words[0]));
     }
-    let preload = preload_for(&program, &follow, args.sampler == Sampler::Fault, notes)?;
+    let preload = preload_for(&program, &follow, matches!(faults_by, Some(FaultsBy::Moving(_))), notes)?;
     let may_start_others = args.follow || args.program.is_some() || wrapper::starts_programs(&program);
     if args.start_paused && program.is_static && !may_start_others {
         return Err(Failure::usage(format!(
@@ -290,7 +294,7 @@ fn at_least(text: &str, least: u64) -> Result<u64, String> {
 }
 
 /// How to sample, and what events cost as far as that is known.
-fn sampling(args: &Args) -> Result<(Sampling, Costs), String> {
+fn sampling(args: &Args, faults_by: Option<FaultsBy>) -> Result<(Sampling, Costs), String> {
     if !(args.max_overhead > 0.0 && args.max_overhead <= 100.0) {
         return Err(format!("--max-overhead {}: give a percentage above 0 and up to 100", args.max_overhead));
     }
@@ -300,8 +304,8 @@ fn sampling(args: &Args) -> Result<(Sampling, Costs), String> {
         let sampling = Sampling { sampler: "none".into(), reason, period_ns: 0, cost_ns: 0, max_overhead };
         return Ok((sampling, kept::read().unwrap_or_default()));
     }
-    if args.sampler == Sampler::Fault {
-        return fault_sampling(args, max_overhead);
+    if let Some(by) = faults_by {
+        return fault_sampling(args, by, max_overhead);
     }
     if args.interval.is_some() {
         return Err("--interval is of --sampler fault; add that, or leave it out".into());
@@ -349,18 +353,34 @@ fn trace_sampling(args: &Args, max_overhead: f64) -> Result<(Sampling, Costs), S
 }
 
 /// The first use of each page in a window, charged alike.
-fn fault_sampling(args: &Args, max_overhead: f64) -> Result<(Sampling, Costs), String> {
+/// Who makes pages fault for the `fault` sampler: the preload library where it may, else the kernel where it does.
+fn faults_by(args: &Args) -> Result<FaultsBy, String> {
+    let by_preload = args.pid.is_empty();
+    let way = fault_sampler::usable(by_preload)
+        .map_err(|lack| format!("--sampler fault: {}. Try: {}; or use --sampler timer", lack.why, lack.enable))?;
+    match way {
+        Way::Moving => Ok(FaultsBy::Moving(args.interval.unwrap_or(fault_sampler::DEFAULT_INTERVAL))),
+        Way::Balancing if args.interval.is_none() => Ok(FaultsBy::Balancing),
+        Way::Balancing => {
+            Err("--interval: here the kernel makes pages fault (NUMA balancing), as often as it decides; leave \
+                               --interval out, or run numamma as root"
+                .into())
+        }
+    }
+}
+
+fn fault_sampling(args: &Args, by: FaultsBy, max_overhead: f64) -> Result<(Sampling, Costs), String> {
     let refused = [
-        (!args.pid.is_empty(), "--pid: its preload library makes the pages fault, from the start of a program"),
         (args.delay.is_some(), "--delay; numamma_profile() of numamma.h switches the samples on and off"),
         (args.frequency.is_some() || args.count.is_some(), "a rate: --interval is the time between windows"),
     ];
     if let Some((_, what)) = refused.iter().find(|(given, _)| *given) {
         return Err(format!("--sampler fault does not go with {what}"));
     }
-    fault_sampler::usable()
-        .map_err(|lack| format!("--sampler fault: {}. Try: {}; or use --sampler timer", lack.why, lack.enable))?;
-    let reason = "first use of each page in each window, by page faults, each charged 1 ns".into();
+    let reason = match by {
+        FaultsBy::Moving(_) => "first use of each page in each window, by page faults, each charged 1 ns".into(),
+        FaultsBy::Balancing => "uses of pages that NUMA balancing of the kernel made fault, each charged 1 ns".into(),
+    };
     let sampling = Sampling { sampler: FAULT.into(), reason, period_ns: CHARGE_NS, cost_ns: 0, max_overhead };
     Ok((sampling, kept::read().unwrap_or_default()))
 }

@@ -10,7 +10,8 @@ use numamma_kernel::sys::PAGE;
 use perf_event_open_sys::ioctls;
 
 use super::line;
-use crate::cli::{fault_sampler, trace_flags};
+use crate::cli::fault_sampler::{self, Way};
+use crate::cli::trace_flags;
 use crate::launch::library::{self, LIB_ENV};
 use crate::profile::perf::decode::{Source, record};
 use crate::profile::perf::ring::Ring;
@@ -102,7 +103,7 @@ fn sees_fault(kernel: bool) -> io::Result<bool> {
     let mut seen = false;
     ring.drain(|bytes| {
         seen |=
-            matches!(record(bytes, Source::Faults), Some(PerfRecord { event: PerfEvent::Fault(a), .. }) if a == addr);
+            matches!(record(bytes, Source::Faults), Some(PerfRecord { event: PerfEvent::Fault { addr: a, .. }, .. }) if a == addr);
     });
     Ok(seen)
 }
@@ -172,8 +173,15 @@ fn trace() -> Check {
 /// Nothing else needs it, so that nothing is broken without it.
 fn fault() -> Check {
     let name = "fault sampler";
-    match fault_sampler::usable() {
-        Ok(()) => Check::new(name, State::Info, "works: the first use of each page in windows, by page faults"),
+    match fault_sampler::usable(true) {
+        Ok(Way::Moving) => {
+            Check::new(name, State::Info, "works: the first use of each page in windows, by page faults")
+        }
+        Ok(Way::Balancing) => {
+            let found =
+                "works by NUMA balancing: the first use of some pages after the other, as often as the kernel asks";
+            Check::new(name, State::Info, found)
+        }
         Err(lack) => Check::new(name, State::Info, lack.why).enable(lack.enable),
     }
 }

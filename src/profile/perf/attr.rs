@@ -106,10 +106,11 @@ pub fn timer(period_ns: u64, stack: bool) -> perf_event_attr {
     attr
 }
 
-/// Every page fault with its address. `kernel`: also those taken inside system calls (needs more privilege).
+/// Every page fault with its address and its instruction. `kernel`: also those taken inside system calls (needs more
+/// privilege).
 /// Registers are left off: with them a program that only touches pages runs 1.36 times as long, without 1.1 times.
 pub fn faults(kernel: bool) -> perf_event_attr {
-    let mut attr = software(abi::PERF_COUNT_SW_PAGE_FAULTS, abi::PERF_SAMPLE_ADDR as u64);
+    let mut attr = software(abi::PERF_COUNT_SW_PAGE_FAULTS, abi::PERF_SAMPLE_IP as u64 | abi::PERF_SAMPLE_ADDR as u64);
     attr.__bindgen_anon_1.sample_period = 1;
     attr.set_exclude_kernel(u64::from(!kernel));
     attr

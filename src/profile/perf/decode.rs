@@ -4,7 +4,7 @@
 //! ```text
 //! timer: ip u64 | pid u32 tid u32 | time u64 | cpu u32 res u32 | abi u64 | registers u64 x REGS_COUNT (if abi != 0)
 //!        | size u64 | stack | used u64 (if size != 0)   (all three only where the stack is sampled)
-//! fault:          pid u32 tid u32 | time u64 | addr u64 | cpu u32 res u32   (of both events)
+//! fault: ip u64 | pid u32 tid u32 | time u64 | addr u64 | cpu u32 res u32   (of both events)
 //! ```
 //! All others end in: `pid u32 tid u32 | time u64 | cpu u32 res u32`.
 
@@ -57,8 +57,7 @@ pub fn record(bytes: &[u8], source: Source) -> Option<PerfRecord> {
     let body = &bytes[HEADER..];
     match kind {
         abi::PERF_RECORD_SAMPLE if source == Source::Timer => sample(body),
-        abi::PERF_RECORD_SAMPLE if source == Source::Sideband => fault(body, PerfEvent::SampledFault),
-        abi::PERF_RECORD_SAMPLE => fault(body, PerfEvent::Fault),
+        abi::PERF_RECORD_SAMPLE => fault(body, source == Source::Sideband),
         abi::PERF_RECORD_MMAP2 => mmap(body),
         abi::PERF_RECORD_COMM => comm(body, misc & MISC_COMM_EXEC != 0),
         abi::PERF_RECORD_FORK => task(body, |parent_pid, parent_tid| PerfEvent::Fork { parent_pid, parent_tid }),
@@ -99,10 +98,10 @@ fn registers(f: &mut Fields<'_>) -> Option<Regs> {
     Some(Regs { gpr: [ax, cx, dx, bx, sp, bp, si, di, r8, r9, r10, r11, r12, r13, r14, r15], ip, flags, fs_base: 0 })
 }
 
-fn fault(body: &[u8], event: fn(u64) -> PerfEvent) -> Option<PerfRecord> {
+fn fault(body: &[u8], sampled: bool) -> Option<PerfRecord> {
     let mut f = Fields(body);
-    let (pid, tid, time_ns, addr) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?);
-    Some(PerfRecord { time_ns, pid, tid, event: event(addr) })
+    let (ip, pid, tid, time_ns, addr) = (f.u64()?, f.u32()?, f.u32()?, f.u64()?, f.u64()?);
+    Some(PerfRecord { time_ns, pid, tid, event: PerfEvent::Fault { addr, ip, sampled } })
 }
 
 /// Time of a record that is not a sample, from its trailer, and the record without the trailer.

@@ -59,10 +59,16 @@ pub enum PerfEvent {
         /// user context.
         user: Option<Box<UserState>>,
     },
-    /// Page fault: this address was touched for the first time (or again after the kernel took the page away).
-    Fault(u64),
-    /// A page fault that stands for [`attr::FAULT_PERIOD`] of its thread.
-    SampledFault(u64),
+    /// Page fault: this address was touched for the first time, or again after the kernel took the page away or made it
+    /// fault (NUMA balancing).
+    Fault {
+        /// The address.
+        addr: u64,
+        /// The instruction, of the kernel where a system call touched the page.
+        ip: u64,
+        /// It stands for [`attr::FAULT_PERIOD`] faults of its thread.
+        sampled: bool,
+    },
     /// New mapping (PERF_RECORD_MMAP2, also data mappings).
     Mmap(Mapping),
     /// Name change, or exec when `exec`.

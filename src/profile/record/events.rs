@@ -68,6 +68,8 @@ pub struct Events {
     faults_seen: Vec<Folded>,
     /// Process and thread of each `fault` sampler: what such a thread does is not the program's.
     samplers: FxHashSet<(u32, u32)>,
+    /// Whether a page fault of a page that was touched before is a use of it, see [`Events::used_again`].
+    pub hint_faults: bool,
     /// Whether samples are wanted, as the program says.
     pub switch: Switch,
     full: bool,
@@ -220,7 +222,8 @@ impl Events {
             return;
         }
         if let EventKind::Access { addr, tid, write, .. } = event.what {
-            return self.used(pid, tid, addr, write, self.relative(event.time_ns));
+            // The kernel says which thread faulted, not where its code was.
+            return self.used(pid, tid, addr, 0, write, self.relative(event.time_ns));
         }
         if self.full && matches!(event.what, EventKind::Alloc { .. }) {
             self.discarded_allocs += 1;
@@ -317,8 +320,11 @@ impl Events {
         let time = self.relative(time_ns);
         match event {
             PerfEvent::Sample { cpu, user } => self.sample(pid, tid, cpu, user, time),
-            PerfEvent::Fault(addr) => self.fault(pid, tid, addr, time, false),
-            PerfEvent::SampledFault(addr) => self.fault(pid, tid, addr, time, true),
+            PerfEvent::Fault { addr, ip, sampled } => {
+                if !self.fault(pid, tid, addr, time, sampled) && self.hint_faults {
+                    self.used_again(pid, tid, addr, ip, time);
+                }
+            }
             PerfEvent::Mmap(mapping) => {
                 self.touches.forget(pid, mapping.addr, mapping.len);
                 for (low, high) in self.space.fresh_parts(pid, &mapping) {
@@ -475,20 +481,21 @@ impl Events {
         });
     }
 
-    fn fault(&mut self, pid: u32, tid: u32, addr: u64, time: u64, sampled: bool) {
+    /// False where the page was touched before.
+    fn fault(&mut self, pid: u32, tid: u32, addr: u64, time: u64, sampled: bool) -> bool {
         // An access to an address that no program has is an error of the program, not a first touch.
         if addr >= USER_END {
-            return;
+            return true;
         }
         if self.full {
             self.discarded_faults += 1;
-            return;
+            return true;
         }
         self.count(pid, |stats| stats.faults += 1);
         self.faults_sampled += u64::from(sampled);
         let view = self.space.view_at(pid, addr);
         if !self.touches.mark_touched(At::of(pid, addr, view)) {
-            return;
+            return false;
         }
         let thread = self.threads.get(pid, tid, time);
         let object = self.space.attribute(time, pid, thread, 0, addr);
@@ -501,6 +508,7 @@ impl Events {
         } else {
             self.touches.add(at, object, thread, time);
         }
+        true
     }
 
     /// Threads and processes whose start was not seen.

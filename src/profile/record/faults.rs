@@ -1,5 +1,5 @@
-//! The `fault` sampler: the profile preload makes pages fault and tells which thread used them. Here is what the recorder
-//! asks of it, and what it says of it.
+//! The `fault` sampler: the profile preload makes pages fault and tells which thread used them, or the kernel does so for
+//! its NUMA balancing. Here is what the recorder asks of the preload, and what is said of both.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
@@ -12,11 +12,31 @@ pub const FAULT: &str = "fault";
 
 const MILLION: f64 = 1e6;
 
+/// Who makes pages fault.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultsBy {
+    /// The profile preload, which moves them away in windows (userfaultfd), no more often than once in this time.
+    Moving(Duration),
+    /// The kernel, which makes some pages after the other inaccessible for its NUMA balancing (hint faults,
+    /// `task_numa_work` in kernel/sched/fair.c).
+    Balancing,
+}
+
 /// Asks for the sampler: pages are armed no more often than once in `interval`, and threads wait for their faults no
 /// longer than the part `max_overhead` of the time.
 pub fn want(channel: &Channel, interval: Duration, max_overhead: f64) {
     let interval_ns = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
     channel.want_faults(interval_ns, (max_overhead * MILLION) as u32);
+}
+
+/// What is to be said of hint faults when the program has ended and `uses` were seen.
+pub fn note_of_balancing(uses: u64) -> String {
+    match uses {
+        0 => "no page faulted for NUMA balancing: the kernel looks at a process when it has run for a second, and only at \
+              memory without a policy of its own; use --sampler timer for short programs"
+            .to_owned(),
+        _ => format!("fault sampler: {uses} uses of pages that the kernel made fault for NUMA balancing"),
+    }
 }
 
 /// What is to be said of the sampler when the program has ended.

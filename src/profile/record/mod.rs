@@ -67,8 +67,8 @@ pub struct Options {
     pub sampling: Sampling,
     /// What the record of a page fault costs the program, nanoseconds; 0 when that is not known.
     pub fault_ns: u64,
-    /// Least time between two armings of the `fault` sampler; none for another one.
-    pub fault_interval: Option<Duration>,
+    /// Who makes pages fault for the `fault` sampler; none for another one.
+    pub faults_by: Option<FaultsBy>,
     /// Whose events are recorded.
     pub follow: Follow,
     /// Time before the first sample. All else is recorded from the start.
@@ -136,7 +136,7 @@ pub use self::notes::{ATTACH, NOT_FOLLOWED, behind};
 /// Name of the sampler that counts all accesses.
 pub const TRACE: &str = "trace";
 
-pub use self::faults::FAULT;
+pub use self::faults::{FAULT, FaultsBy};
 pub use self::tallies::CHARGE_NS;
 
 pub use self::budget::{DEFAULT as DEFAULT_MEMORY, LEAST as LEAST_MEMORY};
@@ -200,7 +200,7 @@ fn record_launched(options: &Options, mut launch: Launch) -> Result<Recorded, Fa
     if channel.is_none() {
         launch.preload = None;
     }
-    if let (Some(interval), Some(channel)) = (options.fault_interval, &channel) {
+    if let (Some(FaultsBy::Moving(interval)), Some(channel)) = (options.faults_by, &channel) {
         faults::want(channel, interval, options.sampling.max_overhead);
     }
     let trace =

@@ -19,7 +19,7 @@ use super::target::Target;
 use super::thinning::Thinning;
 use super::waits::WaitLooks;
 use super::window::Window;
-use super::{Follow, Options, notes};
+use super::{FaultsBy, Follow, Options, notes};
 use crate::launch::exit::Ended;
 use crate::launch::running::Running;
 use crate::profile::PAGE;
@@ -122,6 +122,7 @@ impl Recorder {
         let kernel_bytes = budget.outside;
         events.budget = budget;
         events.switch = Switch::new(options.start_paused);
+        events.hint_faults = options.faults_by == Some(FaultsBy::Balancing);
         Recorder {
             path,
             writer: Some(writer),

@@ -151,8 +151,10 @@ impl Recorder {
             self.header.allocations = false;
             self.append_header();
         }
-        if let Some(channel) = self.channel.as_ref().filter(|_| self.header.sampling.sampler == FAULT) {
-            self.notes.push(faults::note(channel.faults()));
+        if self.header.sampling.sampler == FAULT {
+            let of_preload = || self.channel.as_ref().map(|channel| faults::note(channel.faults()));
+            let of_kernel = || Some(faults::note_of_balancing(self.events.stats.samples));
+            self.notes.extend(if self.events.hint_faults { of_kernel() } else { of_preload() });
         }
         if self.events.tallies.trace.as_ref().is_some_and(|trace| !trace.attached()) {
             self.notes.push(notes::NO_HOOKS.into());

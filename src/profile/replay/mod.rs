@@ -99,6 +99,14 @@ impl Replayer {
         outcome
     }
 
+    /// Whether the instruction at `ip` writes to memory. `None` where its code cannot be read, or has operands of both
+    /// kinds.
+    pub fn writes(&mut self, ip: u64, code: &mut dyn CodeSource) -> Option<bool> {
+        let fun = self.cache.get(ip, code)?;
+        let (first, others) = fun.operands(&fun.insts[fun.at(ip)? as usize]).split_first()?;
+        others.iter().all(|other| other.write == first.write).then_some(first.write)
+    }
+
     /// What the last search for the ways to a sample found, to be printed.
     pub fn last_search(&self) -> String {
         self.ways.to_string()

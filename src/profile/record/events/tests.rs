@@ -48,7 +48,7 @@ fn events_of_a_program_that_lies_do_no_harm() {
                 0 => PerfEvent::Fork { parent_pid: 1 + number() as u32 % 3, parent_tid: 1 },
                 1 => PerfEvent::Exit,
                 2 => PerfEvent::Comm { name: "name".into(), exec: number() % 4 == 0 },
-                _ => PerfEvent::Fault(addr),
+                _ => fault(addr),
             };
             events.perf.push(PerfRecord { time_ns, pid, tid, event });
         }
@@ -79,15 +79,15 @@ fn a_page_of_shared_memory_is_touched_first_once_in_all_processes() {
         events.perf.push(PerfRecord { time_ns, pid, tid: pid, event });
     };
     push(&mut events, 1, PerfEvent::Mmap(at(0x70_0000)));
-    (0..16).for_each(|page| push(&mut events, 1, PerfEvent::Fault(0x70_0000 + page * PAGE)));
+    (0..16).for_each(|page| push(&mut events, 1, fault(0x70_0000 + page * PAGE)));
     push(&mut events, 2, PerfEvent::Fork { parent_pid: 1, parent_tid: 1 });
     push(&mut events, 2, PerfEvent::Mmap(at(0x10_0000)));
-    (0..32).for_each(|page| push(&mut events, 2, PerfEvent::Fault(0x10_0000 + page * PAGE)));
-    (8..24).for_each(|page| push(&mut events, 2, PerfEvent::Fault(0x70_0000 + page * PAGE)));
+    (0..32).for_each(|page| push(&mut events, 2, fault(0x10_0000 + page * PAGE)));
+    (8..24).for_each(|page| push(&mut events, 2, fault(0x70_0000 + page * PAGE)));
     // When it is gone in one process, it is as touched as before for the other.
     push(&mut events, 1, PerfEvent::Mmap(Mapping { shared: None, path: "//anon".into(), ..at(0x70_0000) }));
-    (0..4).for_each(|page| push(&mut events, 2, PerfEvent::Fault(0x10_0000 + page * PAGE)));
-    (0..2).for_each(|page| push(&mut events, 1, PerfEvent::Fault(0x70_0000 + page * PAGE)));
+    (0..4).for_each(|page| push(&mut events, 2, fault(0x10_0000 + page * PAGE)));
+    (0..2).for_each(|page| push(&mut events, 1, fault(0x70_0000 + page * PAGE)));
     events.process(u64::MAX, None);
     let touches: Vec<_> = events.take_records().into_iter().filter_map(touches_of).flatten().collect();
     let short: Vec<_> = touches.iter().map(|t| (t.thread, t.addr, t.pages)).collect();
@@ -100,5 +100,30 @@ fn touches_of(record: Record) -> Option<Vec<crate::profile::records::Touch>> {
     match record {
         Record::Touches(touches) => Some(touches),
         _ => None,
+    }
+}
+
+fn fault(addr: u64) -> PerfEvent {
+    PerfEvent::Fault { addr, ip: 0, sampled: false }
+}
+
+/// Two processes of which the second is a thread's: pages that fault again are uses, if the kernel makes them fault.
+#[test]
+fn a_page_that_faults_again_was_used() {
+    for (hint_faults, uses) in [(false, 0), (true, 3)] {
+        let mut events = Events::new(&[1], false, 1, &Topology::this_machine(), false);
+        events.start(0);
+        events.hint_faults = hint_faults;
+        let mapping =
+            Mapping { addr: 0x70_0000, len: 8 * PAGE, pgoff: 0, prot: 3, path: "//anon".into(), shared: None };
+        let start = PerfEvent::Fork { parent_pid: 1, parent_tid: 1 };
+        let faults = [(1, 0), (1, 1), (2, 1), (1, 1), (2, 0)].map(|(tid, page)| (tid, fault(0x70_0000 + page * PAGE)));
+        let all = [(1, PerfEvent::Mmap(mapping)), (2, start)].into_iter().chain(faults);
+        events.perf.extend((0..).zip(all).map(|(time_ns, (tid, event))| PerfRecord { time_ns, pid: 1, tid, event }));
+        events.process(u64::MAX, None);
+        assert_eq!((events.stats.samples, events.stats.faults), (uses, 5));
+        let seen: Vec<_> = events.faults_seen.iter().map(|f| (f.thread, f.addr, f.writes)).collect();
+        let expected = [(1, 0x70_1000, 1), (0, 0x70_1000, 1), (1, 0x70_0000, 1)];
+        assert_eq!(seen, expected[..uses as usize], "what is not known counts as written");
     }
 }
