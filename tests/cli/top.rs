@@ -36,10 +36,11 @@ fn screens_as_text_and_the_end_of_the_program() {
     assert!((2..=6).contains(&screens), "{}", ran.stdout);
     assert!(ran.stdout.contains("main steps.c:"), "call sites have names while it runs:\n{}", ran.stdout);
     assert!(ran.stdout.contains("first touch by thread") && ran.stdout.contains("done\n"), "{}", ran.stdout);
-    // The recorder writes once a second: no screen shows what another one has shown.
+    // The recorder writes once a second, where the machine is busy in two parts (samples, names): no screen shows what
+    // another one has shown, where there would be 30.
     let ran = run(&mut top(&dir, &["--batch", "-d", "100ms", "--", program, "3"])).success();
     let screens = ran.stdout.matches(" at a memory access").count();
-    assert!((2..=5).contains(&screens), "{}", ran.stdout);
+    assert!((2..=10).contains(&screens), "{}", ran.stdout);
     // After so many screens the program is ended.
     let begun = Instant::now();
     let ran = run(&mut top(&dir, &["--batch", "-d", "500ms", "-n", "1", "--", program, "60"])).success();
