@@ -417,6 +417,32 @@ fn charge_cut(state: &'static State, object: &Object) {
     }
 }
 
+/// Charges that `block`, which serves, has lost its pages, see [`touched`].
+#[inline(never)]
+pub fn charge_lost(state: &'static State, block: &Object) {
+    if !matches!(block.backing.touched.pages(), Pages::New | Pages::Lost) {
+        return;
+    }
+    let Some(rule) = state.rules.get(block.rule) else { return };
+    if let Ended::Pause { first } = rule.churn.array_lost(block.bytes(), block.touched()) {
+        let _errno = errno::Saved::now();
+        pause(state, block, first);
+    }
+}
+
+/// Charges that realloc copied `len` bytes from a block of `from` bytes to the array at `address`, if that is placed, which
+/// took `ns`.
+#[inline(never)]
+pub fn charge_copied(address: usize, from: usize, len: usize, ns: u64) {
+    let Some(state) = crate::rules::state::get().filter(|_| !sandbox::entered()) else { return };
+    let Some(object) = &heap_table::find(address) else { return };
+    let Some(rule) = state.rules.get(object.rule) else { return };
+    if let Ended::Pause { first } = rule.churn.array_copied(from, object.bytes(), (len, ns)) {
+        let _errno = errno::Saved::now();
+        pause(state, object, first);
+    }
+}
+
 /// Gives back the blocks that nothing takes any more, because objects of the rule are not placed for a while. Not
 /// inlined: the message takes much of the stack.
 #[cold]

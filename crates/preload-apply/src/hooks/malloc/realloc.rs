@@ -10,6 +10,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use numamma_hook::entry::Caller;
 use numamma_hook::real::in_effect::{self, Member};
 use numamma_hook::{errno, real, sandbox};
+use numamma_kernel::clock;
 use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::HUGE_PAGE;
 
@@ -20,6 +21,7 @@ use crate::matching::call_sites;
 use crate::objects::heap::{ROOM_DIVISOR, Wanted, colour, contents, cut, growth, small_growth};
 use crate::objects::heap_table::NO_RULE;
 use crate::objects::object::Object;
+use crate::objects::released;
 use crate::objects::released::glibc::{self, ReleasedBy};
 use crate::objects::small_objects::Small;
 use crate::objects::{heap, heap_table, small_objects};
@@ -72,7 +74,7 @@ pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, r
             Some(fresh) => {
                 if !ptr.is_null() {
                     let known = real::malloc_usable_size(ptr);
-                    contents::take_over(ptr as usize, fresh as usize, known.min(size), owned(fresh));
+                    take_over(ptr as usize, fresh, known.min(size), known);
                     glibc::free_replaced(ptr, known);
                 }
                 fresh
@@ -151,6 +153,22 @@ fn place_instead(owner: usize, rule: usize, wanted: Wanted) -> Option<Ptr> {
 /// Bytes of the whole pages of a new object; 0 when it shares pages or is not placed.
 fn owned(fresh: Ptr) -> usize {
     heap_table::find(fresh as usize).map_or(0, |object| object.usable())
+}
+
+/// Copies `len` bytes of a block of `known` bytes at `from` to `fresh`, and charges that if the new one has pages of its
+/// own.
+///
+/// # Safety
+/// As [`contents::take_over`].
+#[inline(never)]
+unsafe fn take_over(from: usize, fresh: Ptr, len: usize, known: usize) {
+    let owned = owned(fresh);
+    let begun = if owned > 0 { clock::monotonic_ns() } else { 0 };
+    // SAFETY: the caller's promise.
+    unsafe { contents::take_over(from, fresh as usize, len, owned) };
+    if owned > 0 {
+        released::charge_copied(fresh as usize, known, len, clock::monotonic_ns().saturating_sub(begun));
+    }
 }
 
 /// Changes the size of a placed object of whole pages.
@@ -243,7 +261,7 @@ impl Growth<'_> {
         heap_table::note(fresh as usize, history | heap_table::GROWN);
         note_moved(old, fresh);
         // SAFETY: the copy stays inside both blocks, and the program gives the old one up.
-        unsafe { contents::take_over(old.address(), fresh as usize, old.usable().min(size), owned(fresh)) };
+        unsafe { take_over(old.address(), fresh, old.usable().min(size), old.bytes()) };
         heap::release(old.address(), ReleasedBy::Realloc);
         fresh
     }

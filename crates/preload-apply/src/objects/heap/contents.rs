@@ -8,6 +8,8 @@ use numamma_hook::{errno, sandbox};
 use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::HUGE_PAGE;
 
+use crate::objects::released::sparse::{self, is_zero};
+
 /// Bytes that are copied before the pages that held them are given up.
 const STEP: usize = HUGE_PAGE as usize;
 
@@ -45,21 +47,21 @@ pub unsafe fn take_over(from: usize, to: usize, len: usize, owned: usize) {
     }
 }
 
-/// Makes the block at `to` zeros without memory from `first` to `len`; false when it is none of this library, or the kernel
-/// refuses.
+/// Makes the block at `to` zeros from `first` to `len`, without more memory than it has; false when it is none of this
+/// library.
 ///
 /// # Safety
 /// As [`take_over`].
 unsafe fn empty(to: usize, first: usize, len: usize, owned: usize) -> bool {
+    if owned < len {
+        return false;
+    }
     let begin = to + first;
-    let (low, high) = (begin.next_multiple_of(PAGE), (to + len).next_multiple_of(PAGE));
-    // SAFETY: the caller's promise: contents that do not count yet, of private anonymous memory, which reads as zeros once
-    // its pages are given up (madvise(2)). What is before `low` is on a page that is copied to.
-    unsafe {
-        if owned < len || !lose_pages(low, high.saturating_sub(low)) {
-            return false;
-        }
-        (begin as *mut u8).write_bytes(0, low.min(to + len) - begin);
+    let (low, end) = (begin.next_multiple_of(PAGE), to + len);
+    // SAFETY: the caller's promise: contents that do not count yet. What is before `low` is on a page that is copied to.
+    unsafe { (begin as *mut u8).write_bytes(0, low.min(end) - begin) };
+    if low < end {
+        sparse::clear_pages(low, end - low);
     }
     true
 }
@@ -151,8 +153,7 @@ struct Run {
     from: usize,
     to: usize,
     len: usize,
-    /// Whether the target reads as zeros and has no pages there but those that were copied to; otherwise it may have
-    /// contents.
+    /// Whether the target reads as zeros where nothing was copied to; otherwise it may have contents.
     is_empty: bool,
 }
 
@@ -233,16 +234,4 @@ unsafe fn lose_pages(start: usize, len: usize) -> bool {
     let (low, high) = (start.next_multiple_of(PAGE), (start + len) & !(PAGE - 1));
     // SAFETY: the caller's promise.
     low >= high || unsafe { of_libc::madvise(low as *mut c_void, high - low, libc::MADV_DONTNEED) } == 0
-}
-
-/// Whether `len` bytes are zero; returns at the first few that are not.
-///
-/// # Safety
-/// They can be read, and nobody writes them.
-unsafe fn is_zero(at: usize, len: usize) -> bool {
-    /// Bytes that are looked at together.
-    const TOGETHER: usize = 64;
-    // SAFETY: the caller's promise.
-    let bytes = unsafe { core::slice::from_raw_parts(at as *const u8, len) };
-    bytes.chunks(TOGETHER).all(|some| some.iter().fold(0, |all, byte| all | byte) == 0)
 }

@@ -97,9 +97,19 @@ pub unsafe fn free_replaced(block: *mut c_void, usable: usize) {
 /// unmapped; and of the others it keeps up to twice that, or what it was told. Smaller ones stay mapped: later allocations
 /// are not placed. All do where glibc was told to map nothing.
 pub fn would_unmap(bytes: usize) -> bool {
-    let (in_heap, trimmed) = allocator::told_sizes();
-    let threshold = LARGEST.load(Ordering::Relaxed).max(MMAP_THRESHOLD).max(in_heap);
     let left =
-        if bytes > threshold { usize::MAX } else { LEFT.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) };
-    bytes >= MMAP_THRESHOLD && left > trimmed.max(threshold.saturating_mul(2)) && !allocator::never_maps()
+        if bytes > threshold() { usize::MAX } else { LEFT.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) };
+    bytes >= MMAP_THRESHOLD && left > kept() && !allocator::never_maps()
+}
+
+/// Size from which glibc maps each block, as far as the blocks tell that this library placed.
+fn threshold() -> usize {
+    let (in_heap, _) = allocator::told_sizes();
+    LARGEST.load(Ordering::Relaxed).max(MMAP_THRESHOLD).max(in_heap)
+}
+
+/// Bytes that glibc keeps at the end of its heap: twice that, or what it was told.
+pub fn kept() -> usize {
+    let (_, trimmed) = allocator::told_sizes();
+    trimmed.max(threshold().saturating_mul(2))
 }

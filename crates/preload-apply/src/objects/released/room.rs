@@ -22,7 +22,7 @@ use numamma_kernel::cgroup::Group;
 use numamma_kernel::statm::{self, Statm};
 use numamma_kernel::{clock, sys};
 
-use super::sum;
+use super::{glibc, sum};
 use crate::objects::heap::trim;
 use crate::rules::{churn, coming_again, heap_account, in_use, patience};
 
@@ -337,10 +337,9 @@ pub fn keep_in_any_case(bytes: usize) {
 }
 
 /// Whether what is in use and kept, and `bytes` more that neither counts now, may take more than a little more than the
-/// arrays in use were expected to touch at a time, and more than may be kept in any case, which the allocator of the
-/// program keeps as well.
+/// arrays in use were expected to touch at a time, and more than the allocator of the program would keep.
 pub fn is_beyond_touched(bytes: usize) -> bool {
-    let always = in_any_case().max(ALWAYS);
+    let always = glibc::kept().max(ALWAYS);
     sum::bytes().saturating_add(bytes) > beside(in_use::bytes(), in_use::most_touched(), always)
 }
 

@@ -14,19 +14,26 @@ pub const LEAST_BYTES: usize = 128 << 10;
 /// Pages that are looked at together: those of 1 MiB.
 const LOOKED_AT: usize = 256;
 
-/// Makes the first `size` bytes of a block of whole pages at `base` zero: pages in memory are written, which takes less
-/// time than to lose them and touch them again. The others may be swapped out, and are lost. The memory policy of the
-/// block stays.
+/// Makes the first `size` bytes of a block of whole pages at `base` zero. The memory policy of the block stays.
 pub fn clear(base: usize, size: usize) {
     if size < LEAST_BYTES || sandbox::entered() {
         return write(base, base + size);
     }
     let _errno = errno::Saved::now();
+    clear_pages(base, size);
+}
+
+/// As [`clear`], of whatever size: pages in memory are written, which takes less time than to lose them and touch them
+/// again. The others may be swapped out, and are lost. Changes errno.
+pub fn clear_pages(base: usize, size: usize) {
     let end = base + size.next_multiple_of(PAGE);
     for_runs(base, end, |start, stop, is_in_memory| {
+        let stop_here = stop.min(base + size);
         // SAFETY: the block belongs to the caller, and what it holds is not needed.
-        if is_in_memory || !unsafe { sys::advise(start as *mut c_void, stop - start, libc::MADV_DONTNEED) } {
-            write(start, stop.min(base + size));
+        if is_in_memory {
+            (start..stop_here).step_by(PAGE).for_each(|page| write_unless_zero(page, stop_here.min(page + PAGE)));
+        } else if !unsafe { sys::advise(start as *mut c_void, stop - start, libc::MADV_DONTNEED) } {
+            write(start, stop_here);
         }
     });
 }
@@ -76,6 +83,26 @@ fn for_runs(base: usize, end: usize, mut run: impl FnMut(usize, usize, bool)) {
     if end > begin {
         run(begin, end, was_in_memory);
     }
+}
+
+/// As [`write`], but not where it is zero already: where the program only read, the kernel has one page of zeros for all.
+fn write_unless_zero(start: usize, end: usize) {
+    // SAFETY: the range belongs to the caller, and nobody writes it.
+    if !unsafe { is_zero(start, end - start) } {
+        write(start, end);
+    }
+}
+
+/// Whether `len` bytes are zero; returns at the first few that are not.
+///
+/// # Safety
+/// They can be read, and nobody writes them.
+pub unsafe fn is_zero(at: usize, len: usize) -> bool {
+    /// Bytes that are looked at together.
+    const TOGETHER: usize = 64;
+    // SAFETY: the caller's promise.
+    let bytes = unsafe { core::slice::from_raw_parts(at as *const u8, len) };
+    bytes.chunks(TOGETHER).all(|some| some.iter().fold(0, |all, byte| all | byte) == 0)
 }
 
 fn write(start: usize, end: usize) {
