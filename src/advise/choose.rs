@@ -318,13 +318,14 @@ fn costs_more(
 
 /// That the caches keep an object from gaining anything.
 fn cached(residence: &Residence) -> String {
-    let Residence { cache, used, size, memory } = *residence;
+    let Residence { cache, used, size, memory, least } = *residence;
     // More than the cache holds is found in it by chance only.
     let stays = if used <= size { "stays" } else { "is mostly found" };
     format!(
-        "it {stays} in the {cache} of its users: {} of {}; {:.0} % of the waiting for it is not for memory",
+        "it {stays} in the {cache} of its users: {} of {}{}; {:.0} % of the waiting for it is not for memory",
         binary(used),
         binary(size),
+        if least { ", the least that such machines have" } else { "" },
         100.0 * (1.0 - memory)
     )
 }

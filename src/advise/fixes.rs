@@ -17,6 +17,7 @@ use crate::profile::records::ThreadId;
 use crate::profile::summary::{Counters, Entry, Summary, ratio};
 
 pub use self::fix::{Fix, FixKind, Gain, Place};
+pub use self::lines::unjudged;
 use self::places::{allocation, hottest, initialisation};
 use self::words::in_words;
 

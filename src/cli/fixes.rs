@@ -59,9 +59,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", args.profiles.name());
     let advice = advise::advise(summary, &patterns, &target).map_err(|e| named(&e))?;
     let list = fixes::fixes(summary, &patterns, &target, &advice).map_err(|e| named(&e))?;
-    // What is not found may be there.
-    let is_shared = |fix: &fixes::Fix| matches!(fix.kind, fixes::FixKind::Pad | fixes::FixKind::PerThread);
-    let unjudged = detect::in_turn(summary, &detect::roles(summary)).filter(|_| !list.iter().any(is_shared));
+    let unjudged = fixes::unjudged(summary, &detect::roles(summary), &list);
     if let Some(unjudged) = unjudged.filter(|_| args.json || args.sarif) {
         say(unjudged.remark());
     }

@@ -9,7 +9,7 @@ use super::pattern::{Owner, Pattern, PatternKind};
 use super::roles::Roles;
 use super::view::{ObjectView, PageAccess, Weight, view_with};
 use crate::profile::records::ObjectKind;
-use crate::profile::summary::{AccessFilter, Entry, Summary};
+use crate::profile::summary::{AccessFilter, Entry, Summary, outermost};
 
 /// What objects that are judged together have in common.
 #[derive(PartialEq, Eq, Hash)]
@@ -78,7 +78,7 @@ fn of_one(together: &Pattern, instances: Range<u32>) -> Option<Pattern> {
 fn shape(summary: &Summary, roles: &Roles, entry: &Entry) -> Option<Shape> {
     let site = entry.site.as_ref().filter(|_| entry.kind == ObjectKind::Heap)?;
     let frame = site.frames.get(summary.user_frame(site))?;
-    let function = summary.symbols.get(frame)?.last()?.function.clone()?;
+    let function = outermost(summary.symbols.get(frame)?)?.function.clone()?;
     let pages = entry.size.div_ceil(summary.header.page_size.max(1));
     Some(Shape { function, pages, threads: roles.team_of(entry) })
 }

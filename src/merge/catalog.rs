@@ -11,7 +11,7 @@ use numamma_plan::threads::is_openmp_runtime;
 
 use crate::detect::roles::paths::{Path, Step, paths};
 use crate::profile::records::{Frame, Location, Module, ModuleId, NO_MODULE, ObjectKind, Task, ThreadId};
-use crate::profile::summary::{CallStacks, Entry, Summary};
+use crate::profile::summary::{CallStacks, Entry, Summary, outermost};
 
 /// Length of a run in the times of a [`Process`], whatever it took: processes are compared by the part of their run.
 pub(super) const RUN: u64 = 1 << 40;
@@ -145,7 +145,7 @@ impl Catalog {
         };
         for s in &mut path.steps {
             let site = s.site.map(|own| {
-                let line = symbols.get(&own).and_then(|locations| locations.last()).filter(|l| l.line.is_some());
+                let line = symbols.get(&own).and_then(|locations| outermost(locations)).filter(|l| l.line.is_some());
                 let own = frame(own);
                 line.map_or(own, |line| *lines.entry((own.module, line.clone())).or_insert(own))
             });

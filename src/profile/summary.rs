@@ -50,7 +50,7 @@ pub use identity::{base_name, demangle};
 pub use selection::Selection;
 pub(crate) use spinning::SpinTally;
 pub use spinning::{SpinCell, Spinning};
-pub use stacks::{CallStacks, How, LostTable, NameTables, Step};
+pub use stacks::{CallStacks, How, LostTable, NameTables, Step, outermost};
 pub use stays::Stay;
 pub use turnover::{Turnover, duration};
 pub use types::*;
@@ -58,7 +58,7 @@ pub(crate) use unresolved::note as unresolved_note;
 
 /// The function that an instruction is in, as parts by code name it.
 pub(crate) fn function_of(symbols: &HashMap<Frame, Vec<Location>>, frame: Frame) -> Option<&str> {
-    let function = symbols.get(&frame)?.last()?.function.as_deref()?;
+    let function = outermost(symbols.get(&frame)?)?.function.as_deref()?;
     Some(identity::short_function(function))
 }
 

@@ -2,9 +2,13 @@
 //! threads share of the last one. What fits into them does not wait for memory, wherever its pages are.
 //!
 //! Where no source gives sizes, nothing is assumed to be in a cache: an assumed size would leave an object unplaced for
-//! which nothing but the assumption says that it is cached.
+//! which nothing but the assumption says that it is cached. But for what fits into any cache ([`ANYWHERE`]).
 
 use serde::{Deserialize, Serialize};
+
+/// Bytes of an object that fits as a whole into the first level of any CPU of a machine with several nodes, as far as
+/// these have one of their own.
+pub const ANYWHERE: u64 = 32 << 10;
 
 /// Caches of one level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +48,10 @@ impl Caches {
     /// A machine of whose caches nothing is known: every access is priced as one to memory.
     pub const UNKNOWN: Caches =
         Caches { second: Cache { bytes: 0, cpus: 1 }, last: Cache { bytes: 0, cpus: 1 }, source: CacheSource::Unknown };
+    /// The least that a CPU of a machine with several nodes finds in caches: the second level of Intel's from Nehalem to
+    /// Broadwell and of POWER7, 256 KiB; AMD's and later ones have more, and ThunderX has as much for each CPU in one
+    /// cache of a node.
+    pub const LEAST: Caches = Caches { second: Cache { bytes: 256 << 10, cpus: 1 }, ..Caches::UNKNOWN };
     /// A machine without caches: every access is one to memory.
     pub const NONE: Caches = Caches { source: CacheSource::Described, ..Caches::UNKNOWN };
 

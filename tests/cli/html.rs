@@ -159,6 +159,28 @@ fn figures_on_screen_are_those_of_json() {
     check_fixes(&prof, &report, &seen["fixes"]);
 }
 
+/// Threads that took turns on too few CPUs share no lines that the counts show.
+#[test]
+fn what_could_not_be_judged_of_shared_lines_is_on_the_page() {
+    let dir = Scratch::new("html-turns");
+    // Of a second, by each of eight threads.
+    for (ran_ns, remark) in [(130_000_000, true), (990_000_000, false)] {
+        let mut records = synthetic::lu();
+        let Some(Record::Header(header)) = records.first_mut() else { panic!("no header") };
+        header.sampling.sampler = "trace".into();
+        let waits = Waits { seen_ns: 1_000_000_000, ran_ns, ..Waits::default() };
+        records.push(Record::ThreadWaits((0..8).map(|thread| ThreadWaits { thread, waits }).collect()));
+        let prof = synthetic::write(&format!("html-turns-{remark}"), &records);
+        let page = page_of(&dir, &prof, &["--nodes", "4"]);
+        let words = "Whether threads take cache lines from each other could not be judged";
+        let told = run(numamma(&["fixes", "--nodes", "4"]).arg(&prof)).stdout;
+        assert_eq!(told.replace('\n', " ").contains(words), remark, "{told}");
+        let Some(seen) = driven(&dir, &page, REPORT) else { return };
+        let shown = seen["changes"].as_str().unwrap_or_else(|| panic!("no section: {seen:#}"));
+        assert_eq!(shown.contains(words), remark, "{shown}");
+    }
+}
+
 /// The page has the fixes of the command, each with a link to its object.
 fn check_fixes(prof: &Path, report: &Value, seen: &Value) {
     let ran = run(numamma(&["fixes", "--nodes", "4", "--json"]).arg(prof));

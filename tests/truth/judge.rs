@@ -142,8 +142,8 @@ fn judge(case: &Case) -> Judged {
     Judged { line, shares, below_best }
 }
 
-/// Recordings of which the placement of one must be near the best: in one of ten of tiles, one of its arrays is
-/// interleaved (docs/measurements.md). All are printed.
+/// Recordings of which the placement of one must be near the best: what is detected in few samples differs by chance
+/// (docs/measurements.md). All are printed.
 const RECORDINGS: usize = 3;
 
 /// Prints the table, and fails where a bar is missed that is not among `explained`, each with its reason in

@@ -12,11 +12,16 @@
 //! where it is found. The search for both starts with everything in memory, so what the samples do not show to be in a
 //! cache is priced as memory. So are objects with too few samples to show how much of them is used: they are taken to
 //! be used as a whole. First misses are left out: a run uses what is in its caches far more often than once.
+//!
+//! Where nobody says the sizes of the caches, they are taken to be the smallest that there are, for small objects that
+//! are only read: with all else that a thread uses beside them.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{LINE_BYTES, World};
+use crate::detect::limits::{READ_ONLY_SAMPLES, READ_ONLY_STRAY};
 use crate::profile::summary::Entry;
+use crate::topology::caches::{ANYWHERE, CacheSource, Caches};
 
 /// Time of a line from the second level and from the last one, ns: 14, and 50 to 70 cycles (Intel 64 and IA-32
 /// Optimization Reference Manual, Skylake Server, table of cache parameters) of some 3.5 GHz and 3 GHz.
@@ -42,11 +47,13 @@ pub(in crate::advise) struct Residence {
     pub used: f64,
     /// Bytes of the cache.
     pub size: f64,
+    /// Whether that is the least that such caches have, and not known.
+    pub least: bool,
 }
 
 impl Residence {
     /// Nothing is known to be in a cache.
-    pub const MEMORY: Residence = Residence { memory: 1.0, cache: "L2", used: 0.0, size: 0.0 };
+    pub const MEMORY: Residence = Residence { memory: 1.0, cache: "L2", used: 0.0, size: 0.0, least: false };
 }
 
 /// Sums over the threads that use an entry, by the CPU time charged to them.
@@ -85,7 +92,8 @@ struct Level {
 
 /// Where the lines of each entry are found, by its id; [`Residence::MEMORY`] holds for entries that are not in the map.
 pub(super) fn residences(world: &World<'_>) -> FxHashMap<u32, Residence> {
-    let caches = world.model().caches;
+    let least = world.model().caches.source == CacheSource::Unknown;
+    let caches = if least { Caches::LEAST } else { world.model().caches };
     let cpus = world.model().nodes.iter().map(|n| n.cpus.len()).sum::<usize>().max(1) as f64;
     let level = |cache: crate::topology::caches::Cache| {
         let sharing = (f64::from(world.target.threads) * f64::from(cache.cpus) / cpus).ceil();
@@ -104,11 +112,25 @@ pub(super) fn residences(world: &World<'_>) -> FxHashMap<u32, Residence> {
     }
     let mut found: FxHashMap<u32, Residence> = FxHashMap::default();
     for (entry, sums) in entries.iter().zip(sums) {
-        let one = sums.residence([&second, &last]);
+        let one = match least {
+            true if !fits_anywhere(world, entry) => Residence::MEMORY,
+            _ => Residence { least, ..sums.residence([&second, &last]) },
+        };
         // Entries of one id, which only profiles made by hand have, are priced as the one with most misses.
         found.entry(entry.id).and_modify(|r| *r = if one.memory > r.memory { one } else { *r }).or_insert(one);
     }
     found
+}
+
+/// Whether an object fits into any cache, and threads do not take its lines from each other: while several threads run
+/// it is only read.
+fn fits_anywhere(world: &World<'_>, entry: &Entry) -> bool {
+    let is_shared = |slot: u16| world.clock.slices.get(world.clock.slice_of(slot)).is_some_and(|slice| !slice.serial);
+    let cells = entry.cells.iter().filter(|cell| is_shared(cell.slot));
+    let (all, writes) = cells.fold((0, 0), |sum, c| (sum.0 + c.counters.accesses(), sum.1 + c.counters.writes));
+    entry.size.saturating_mul(entry.instances.max(1)) <= ANYWHERE
+        && all as f64 >= READ_ONLY_SAMPLES
+        && writes as f64 <= READ_ONLY_STRAY * all as f64
 }
 
 impl Sums {
@@ -132,6 +154,7 @@ impl Sums {
             cache: ["L2", "last-level cache"][i],
             used: self.lines[i] / self.charged * LINE_BYTES,
             size: levels[i].lines * LINE_BYTES,
+            least: false,
         }
     }
 }

@@ -147,6 +147,30 @@ fn a_table_that_stays_in_the_caches_of_its_users_gains_nothing() {
     }
 }
 
+/// 16 KiB that all threads read stay in any caches, known or not; what they write does not, and neither does anything where
+/// an emulator has none.
+#[test]
+fn a_small_table_stays_in_caches_of_unknown_size() {
+    let rule = |summary: &Summary, source: CacheSource| {
+        let mut target = target(4, Some(false));
+        target.model.caches = Caches { source, ..Caches::UNKNOWN };
+        target.model.bandwidth.iter_mut().flatten().for_each(|b| *b = 20e9);
+        let advice = advise(summary, &classify_all(summary), &target).unwrap();
+        advice.items.into_iter().find(|i| i.name == "table").unwrap().rule
+    };
+    let read = with_table(16 << 10);
+    let why = rule(&read, CacheSource::Unknown).unwrap_err();
+    assert!(why.contains("in the L2 of its users: 16 KiB of 256 KiB, the least that such machines have;"), "{why}");
+    assert!(rule(&read, CacheSource::Emulated).is_ok());
+    let mut written = read;
+    let table = written.entries.iter_mut().find(|e| e.size == 16 << 10).unwrap();
+    for cell in table.cells.iter_mut().step_by(10) {
+        (cell.counters.reads, cell.counters.writes) = (0, cell.counters.reads);
+    }
+    assert!(rule(&written, CacheSource::Unknown).is_ok());
+    assert!(rule(&with_table(64 << 10), CacheSource::Unknown).is_ok());
+}
+
 /// What an emulator claims, and what nobody says, keeps nothing from being placed.
 #[test]
 fn unknown_caches_do_not_silence_advice() {

@@ -37,8 +37,8 @@ fn caches(world: &World<'_>) -> String {
         CacheSource::Kernel => "as the kernel lists them",
         CacheSource::Described => "as described",
         CacheSource::Unknown => {
-            return "caches: sizes not known, so nothing is taken to stay in them; \
-                    give them with --target, as in \"numa:2 l3:1(size=32MiB) core:8 l2:1(size=1MiB)\""
+            return "caches: sizes not known, so nothing is taken to stay in them but what is only read and has at most \
+                    32 KiB; give them with --target, as in \"numa:2 l3:1(size=32MiB) core:8 l2:1(size=1MiB)\""
                 .into();
         }
         CacheSource::Emulated => {

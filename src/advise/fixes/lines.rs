@@ -3,8 +3,15 @@
 use super::fix::{Fix, FixKind, Gain, Place};
 use super::places::place;
 use super::words::in_words;
-use crate::detect::{Shared, SharingKind, Side, sharing};
+use crate::detect::{InTurn, Roles, Shared, SharingKind, Side, in_turn, sharing};
 use crate::profile::summary::{Summary, ratio};
+
+/// The threads of a run that does not tell whether they share lines, where no fix of `list` says that they do: what is
+/// not found may be there.
+pub fn unjudged(summary: &Summary, roles: &Roles, list: &[Fix]) -> Option<InTurn> {
+    let is_shared = |fix: &Fix| matches!(fix.kind, FixKind::Pad | FixKind::PerThread);
+    in_turn(summary, roles).filter(|_| !list.iter().any(is_shared))
+}
 
 /// A fix for each object and kind of sharing.
 pub(super) fn fixes(summary: &Summary) -> Vec<Fix> {

@@ -19,6 +19,8 @@ pub(super) const LEAST_OF_PART: f64 = 50.0;
 pub(super) const PAYS: f64 = 0.1;
 /// The same where the code differs: what 2 % of the accesses do is not told apart elsewhere either.
 const OTHER_CODE: f64 = 0.02;
+/// How often stretches that cuts leave are searched: the second time those that were joined from several.
+const SEARCHES: usize = 3;
 /// How often a boundary and the models of its sides are fitted to each other.
 const ROUNDS: usize = 2;
 
@@ -37,23 +39,51 @@ pub fn part_boundaries(view: &ObjectView) -> Vec<u32> {
     }
     let line = Line::of(view);
     let mut cuts: Vec<u32> = Vec::new();
-    let mut open = vec![(0, line.samples.pages)];
-    while let Some((first, end)) = open.pop() {
-        let new = best_cuts(&line, first, end);
-        if cuts.len() + new.len() >= MOST_PARTS {
+    let mut searched: Vec<(u32, u32)> = Vec::new();
+    // A cut that is taken away again joins two stretches to one that was never looked at.
+    for _ in 0..SEARCHES {
+        let open = between(&cuts, line.samples.pages).into_iter().filter(|part| is_new(&line, &searched, *part));
+        let mut new = divided(&line, open.collect(), MOST_PARTS - cuts.len(), &mut searched);
+        if new.is_empty() {
             break;
         }
-        if !new.is_empty() {
-            let edges: Vec<u32> = [first].into_iter().chain(new.iter().copied()).chain([end]).collect();
-            open.extend(edges.windows(2).map(|w| (w[0], w[1])));
-            cuts.extend(new);
-        }
+        cuts.append(&mut new);
+        cuts.sort_unstable();
+        join(&line, &mut cuts);
+        polish(&line, (0, line.samples.pages), &mut cuts);
     }
-    cuts.sort_unstable();
-    join(&line, &mut cuts);
-    polish(&line, (0, line.samples.pages), &mut cuts);
     snap(&line, &mut cuts);
     cuts.into_iter().map(|page| page << line.samples.shift).collect()
+}
+
+/// The stretches between cuts.
+fn between(cuts: &[u32], pages: u32) -> Vec<(u32, u32)> {
+    let edges: Vec<u32> = [0].into_iter().chain(cuts.iter().copied()).chain([pages]).collect();
+    edges.windows(2).map(|w| (w[0], w[1])).collect()
+}
+
+/// Whether no stretch was searched that has all pages of this one but for fewer than those of the smallest part.
+fn is_new(line: &Line, searched: &[(u32, u32)], (first, end): (u32, u32)) -> bool {
+    searched.iter().all(|&(low, high)| low >= first + line.least || high + line.least <= end)
+}
+
+/// The cuts of stretches, at most so many; each stretch that is left whole is noted as searched.
+fn divided(line: &Line, mut open: Vec<(u32, u32)>, most: usize, searched: &mut Vec<(u32, u32)>) -> Vec<u32> {
+    let mut cuts: Vec<u32> = Vec::new();
+    while let Some((first, end)) = open.pop() {
+        let new = best_cuts(line, first, end);
+        if cuts.len() + new.len() >= most {
+            break;
+        }
+        if new.is_empty() {
+            searched.push((first, end));
+            continue;
+        }
+        let edges: Vec<u32> = [first].into_iter().chain(new.iter().copied()).chain([end]).collect();
+        open.extend(edges.windows(2).map(|w| (w[0], w[1])));
+        cuts.extend(new);
+    }
+    cuts
 }
 
 /// The cut of a stretch that pays most, or the cuts that pay together; none when it is one array.
@@ -63,13 +93,13 @@ fn best_cuts(line: &Line, first: u32, end: u32) -> Vec<u32> {
     }
     let mut whole: Option<Judged> = None;
     if let Some(cut) = tried(line, (first, end), &candidates::by_code(line, first, end), &mut whole) {
-        return vec![cut];
+        return vec![cut.page];
     }
     let mut by_code = far_apart(line, (first, end), signature::change_points(line, first, end));
     // One of them alone was tried.
     if by_code.len() > 1 {
         polish(line, (first, end), &mut by_code);
-        if pay_together(line, (first, end), &by_code, &mut whole, Sides::Any) {
+        if pay_together(line, (first, end), &by_code, &mut whole, Sides::Any).is_some() {
             return by_code;
         }
     }
@@ -80,15 +110,18 @@ fn best_cuts(line: &Line, first: u32, end: u32) -> Vec<u32> {
     if [&by_runs, &by_threads, &equal].iter().all(|cuts| cuts.is_empty()) || line.is_phased() {
         return Vec::new();
     }
-    if !by_runs.is_empty() && pay_together(line, (first, end), &by_runs, &mut whole, Sides::Any) {
-        return by_runs;
-    }
-    if let Some(cut) = tried(line, (first, end), &by_threads, &mut whole) {
-        return vec![cut];
-    }
-    // One cut alone leaves a side that no model describes, where each of several parts has its own threads.
-    let pays = !equal.is_empty() && pay_together(line, (first, end), &equal, &mut whole, Sides::Periodic);
-    if pays { equal } else { Vec::new() }
+    // Also cuts in wrong places pay, where the whole needs a list of slices: the runs of few samples are longer or shorter
+    // than the arrays, and one cut leaves a side that no model describes, where each of several parts has threads of its
+    // own. Of these the shortest description is taken.
+    let mut together = |cuts: Vec<u32>, sides| {
+        let gain = if cuts.is_empty() { None } else { pay_together(line, (first, end), &cuts, &mut whole, sides) };
+        gain.map(|gain| (gain, cuts))
+    };
+    let equal = together(equal, Sides::Periodic);
+    let other = together(by_runs, Sides::Any)
+        .or_else(|| tried(line, (first, end), &by_threads, &mut whole).map(|cut| (cut.gain, vec![cut.page])));
+    let best = other.into_iter().chain(equal).max_by(|a, b| a.0.total_cmp(&b.0));
+    best.map_or(Vec::new(), |(_, cuts)| cuts)
 }
 
 /// The cuts without those that would leave a part of less than the least pages.
@@ -113,9 +146,15 @@ enum Sides {
     Periodic,
 }
 
-/// Whether the parts between several cuts are described shorter than the whole, the cuts included. The evidence is
-/// demanded once, because the question is one: whether the stretch is an array or several.
-fn pay_together(line: &Line, (first, end): (u32, u32), cuts: &[u32], whole: &mut Option<Judged>, sides: Sides) -> bool {
+/// Nats by which the parts between several cuts, the cuts included, are described shorter than the whole; none where
+/// they do not pay. The evidence is demanded once, because the question is one: whether the stretch is an array or several.
+fn pay_together(
+    line: &Line,
+    (first, end): (u32, u32),
+    cuts: &[u32],
+    whole: &mut Option<Judged>,
+    sides: Sides,
+) -> Option<f64> {
     let whole = whole.get_or_insert_with(|| judge(line, first, end));
     let edges: Vec<u32> = [first].into_iter().chain(cuts.iter().copied()).chain([end]).collect();
     let parts: Vec<Judged> = edges.windows(2).map(|w| judge(line, w[0], w[1])).collect();
@@ -124,7 +163,7 @@ fn pay_together(line: &Line, (first, end): (u32, u32), cuts: &[u32], whole: &mut
     let padded = |w: &[u32]| w[1] - w[0] < 2 * line.least && !signature::is_uniform(line, w[0], w[1]);
     let refused = sides == Sides::Periodic && !parts.iter().all(Judged::is_periodic);
     if weights().any(|weight| weight < LEAST_OF_PART) || edges.windows(2).any(padded) || refused {
-        return false;
+        return None;
     }
     let abrupt = edges.windows(3).all(|w| signature::saved(line, (w[0], w[1], w[2])) > 0.0);
     let of_parts: f64 = edges.windows(2).map(|w| signature::described(line, w[0], w[1])).sum();
@@ -140,11 +179,11 @@ fn pay_together(line: &Line, (first, end): (u32, u32), cuts: &[u32], whole: &mut
         (_, true) => OTHER_CODE * smaller,
         _ => PAYS * smaller,
     };
-    saved > 0.0 && saved >= least
+    (saved > 0.0 && saved >= least).then_some(saved)
 }
 
 /// The best of the candidates, at its best page, if it pays.
-fn tried(line: &Line, (first, end): (u32, u32), pages: &[u32], whole: &mut Option<Judged>) -> Option<u32> {
+fn tried(line: &Line, (first, end): (u32, u32), pages: &[u32], whole: &mut Option<Judged>) -> Option<Cut> {
     if pages.is_empty() {
         return None;
     }
@@ -165,7 +204,7 @@ fn tried(line: &Line, (first, end): (u32, u32), pages: &[u32], whole: &mut Optio
             best = Some(cut);
         }
     }
-    best.map(|cut| cut.page)
+    best
 }
 
 /// Sides of a cut that must be described by a formula where the whole is a list of slices.

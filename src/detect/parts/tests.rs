@@ -18,6 +18,9 @@ enum Shape {
     Tiles(u32),
     /// A row of tiles: these two threads have half of each 8 pages.
     TilesOf(u32, u32),
+    /// Columns of a matrix, each of two pages: the first one of this thread, the second one of the other. A page begins
+    /// inside a column, so that one access in ten of a page is by the thread of the page before.
+    Columns(u32, u32),
     Random,
     /// All read, nobody writes.
     Shared,
@@ -66,6 +69,10 @@ fn user(a: &Array, page: u32, dice: &mut Dice) -> u32 {
             } else {
                 lower
             }
+        }
+        Shape::Columns(upper, lower) => {
+            let before = dice.unit() < 0.1;
+            [upper, lower][(page as usize + usize::from(before)) % 2]
         }
         Shape::One(thread) => thread,
         Shape::Irregular => Dice(u64::from(page + 1).wrapping_mul(0xD134_2543_DE82_EF95)).below(THREADS),
@@ -187,6 +194,23 @@ fn rows_that_no_single_cut_tells_apart_are_parts() {
         let all = found.len() == planted.len() && found.iter().zip(&planted).all(near);
         assert!(all, "seed {seed}: {found:?}, planted {planted:?}");
     }
+}
+
+/// A sample per page: also cuts in wrong places describe these columns shorter than a list of their slices does, as with
+/// seeds 25 and 34.
+#[test]
+fn columns_of_few_samples_are_cut_where_their_threads_change() {
+    let columns = |upper: u32, lower: u32| Array { density: 1.03, ..array(Shape::Columns(upper, lower), 512) };
+    let arrays = [columns(0, 4), columns(1, 5), columns(2, 6), columns(3, 7)];
+    let mut wrong = Vec::new();
+    for seed in 20..40 {
+        let found = part_boundaries(&block(&arrays, 0.002, seed));
+        let near = |(at, planted): (&u32, &u32)| at.abs_diff(*planted) <= 8;
+        if found.len() != 3 || !found.iter().zip(&planted(&arrays)).all(near) {
+            wrong.push((seed, found));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:?}");
 }
 
 /// The slices next to such a boundary may have one owner, and then they do not show the page.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use numamma_plan::threads::is_openmp_runtime;
 
 use crate::profile::records::{Frame, Location, ModuleId, NO_MODULE, Task, Thread, ThreadId};
-use crate::profile::summary::Summary;
+use crate::profile::summary::{Summary, outermost};
 
 use super::living::{Living, in_regions, in_rounds};
 
@@ -241,7 +241,7 @@ impl<'a> Sites<'a> {
     /// Gives the key of a thread what all threads of its kind have in common.
     fn one_of_all(&mut self, summary: &'a Summary, thread: &Thread, key: &mut Key) {
         let Some(site) = key.site else { return };
-        let line = summary.symbols.get(&site).and_then(|locations| locations.last()).filter(|l| l.line.is_some());
+        let line = summary.symbols.get(&site).and_then(|locations| outermost(locations)).filter(|l| l.line.is_some());
         // One line may hold two calls, for threads that run different functions.
         key.task = thread.task;
         match line {
@@ -258,7 +258,7 @@ impl<'a> Sites<'a> {
         if !generic {
             return None;
         }
-        let location = |frame: &Frame| summary.symbols.get(frame).and_then(|locations| locations.last());
+        let location = |frame: &Frame| summary.symbols.get(frame).and_then(|locations| outermost(locations));
         let is_standard = |frame: &Frame| {
             let file = location(frame).and_then(|location| location.file.as_deref());
             file.is_some_and(|file| STANDARD_SOURCES.iter().any(|part| file.contains(part)))

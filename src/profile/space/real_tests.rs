@@ -386,6 +386,48 @@ fn fortran_common_blocks_and_module_variables() {
     expect(&run, &mut run.space(), &expected);
 }
 
+/// Subroutines outside of modules, the program, and a parallel loop of each.
+const PROCEDURES: &str = r#"
+subroutine stats(x)
+  real(8) :: x(100)
+  !$omp parallel do
+  do i = 1, 100
+    x(i) = 1
+  end do
+end subroutine
+program weather
+  real(8) :: u(100)
+  call stats(u)
+  !$omp parallel do
+  do i = 1, 100
+    u(i) = u(i) + 1
+  end do
+  print *, u(1)
+end program
+"#;
+
+/// The symbol comes behind the name: rules are matched by it.
+#[test]
+fn fortran_procedures_have_their_names_of_the_source() {
+    let w = Workshop::new("procedures");
+    w.write("t.f90", PROCEDURES);
+    let names = |flag: &str| {
+        w.run("gfortran", &["-O1", "-fopenmp", flag, "-o", "app", "t.f90"]);
+        let path = w.0.join("app");
+        let file = elf::ElfFile::open(&path, path.to_str().unwrap()).unwrap();
+        let namer = symbols::Namer::new(&file, None);
+        let of = |symbol: &str| -> Vec<String> {
+            let at = ElfNames::of(&path).address(symbol);
+            namer.locations(at + 1).into_iter().filter_map(|l| l.function).collect()
+        };
+        ["MAIN__", "MAIN__._omp_fn.0", "stats_", "stats_._omp_fn.0"].map(of)
+    };
+    let (program, stats) = (["weather", "MAIN__"], ["stats", "stats_"]);
+    assert_eq!(names("-g"), [program, program, stats, stats]);
+    let (program, stats) = (vec!["main_program", "MAIN__"], vec!["stats_"]);
+    assert_eq!(names("-g0"), [program.clone(), program, stats.clone(), stats]);
+}
+
 #[test]
 fn libraries_come_and_go() {
     const PID: u32 = 0x7fff_fff0; // above every pid_max

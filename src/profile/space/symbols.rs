@@ -1,6 +1,6 @@
 //! Names of frames: debug information with inlined calls, else the ELF symbol, else none.
 
-use addr2line::Loader;
+use addr2line::{Loader, gimli};
 use numamma_plan::callsite::FunctionName;
 use numamma_plan::callsite::demangle::function_name;
 use object::{Object, ObjectSection, ObjectSymbol};
@@ -37,11 +37,30 @@ pub struct Namer {
     loader: Option<Loader>,
     /// (first address, one past the last, name), ascending, enclosing symbols before the ones inside.
     functions: Vec<(u64, u64, String)>,
+    /// The name of a Fortran program in its source.
+    program: Option<String>,
 }
+
+/// The symbol of gfortran's main program, and what it is called where no debug information has its name.
+const MAIN: &str = "MAIN__";
+const MAIN_PROGRAM: &str = "main_program";
+
+/// Languages whose compilers add an underscore to the names of procedures outside of modules.
+const FORTRAN: [gimli::DwLang; 5] = [
+    gimli::DW_LANG_Fortran77,
+    gimli::DW_LANG_Fortran90,
+    gimli::DW_LANG_Fortran95,
+    gimli::DW_LANG_Fortran03,
+    gimli::DW_LANG_Fortran08,
+];
 
 impl Namer {
     pub fn new(elf: &ElfFile, debug: Option<&ElfFile>) -> Namer {
-        Namer { loader: load(debug.unwrap_or(elf)), functions: function_names(elf, debug) }
+        let loader = load(debug.unwrap_or(elf));
+        let mut namer = Namer { loader, functions: function_names(elf, debug), program: None };
+        // Its parallel loops are functions that the debug information names by the symbol.
+        namer.program = namer.address_of(MAIN).and_then(|at| namer.debug_locations(at)?.pop()?.function);
+        namer
     }
 
     /// Innermost first. The outermost function is one that the symbol table has, under a name that it has, because
@@ -50,6 +69,9 @@ impl Namer {
         let mut out = self.debug_locations(vaddr).unwrap_or_default();
         let Some(symbol) = self.symbol(vaddr).map(|name| function_name(name).into_owned()) else { return out };
         let alone = |function| Location { function: Some(function), file: None, line: None };
+        if out.is_empty() && symbol == MAIN {
+            out.push(alone(MAIN_PROGRAM.to_owned()));
+        }
         match out.last_mut() {
             Some(outermost) => match outermost.function.as_deref().map(FunctionName::parse) {
                 None => outermost.function = Some(symbol),
@@ -57,7 +79,7 @@ impl Namer {
                 Some(name) if FunctionName::parse(&symbol).plain().ends_with(&format!("::{}", name.plain())) => {
                     outermost.function = Some(symbol);
                 }
-                // gfortran's MAIN__ is the program's name in the debug information, which is the better one for people.
+                // gfortran's MAIN__ is the program's name in the debug information, and its stats_ is stats.
                 Some(name) if !self.has_symbol(vaddr, &name) => out.push(alone(symbol)),
                 Some(_) => {}
             },
@@ -71,8 +93,11 @@ impl Namer {
         // Damaged debug information ends the list; the ELF symbol is used then.
         let mut frames = self.loader.as_ref()?.find_frames(vaddr).ok()?;
         while let Ok(Some(frame)) = frames.next() {
-            let function =
-                frame.function.as_ref().and_then(|f| f.raw_name().ok()).map(|f| function_name(&f).into_owned());
+            let function = frame.function.as_ref().and_then(|f| Some((f.raw_name().ok()?, f.language)));
+            let function = function.map(|(raw, language)| {
+                let name = function_name(&raw).into_owned();
+                if language.is_some_and(|l| FORTRAN.contains(&l)) { self.fortran(name) } else { name }
+            });
             let file = frame.location.as_ref().and_then(|l| l.file).map(str::to_string);
             let line = frame.location.as_ref().and_then(|l| l.line);
             if function.is_some() || file.is_some() {
@@ -80,6 +105,15 @@ impl Namer {
             }
         }
         Some(out)
+    }
+
+    /// The name in the source of what has this linkage name, which is taken before `DW_AT_name`.
+    fn fortran(&self, name: String) -> String {
+        match name.strip_suffix('_') {
+            Some(_) if name == MAIN => self.program.clone().unwrap_or_else(|| MAIN_PROGRAM.to_owned()),
+            Some(own) if !own.is_empty() && !name.contains(':') => own.to_owned(),
+            _ => name,
+        }
     }
 
     fn symbol(&self, vaddr: u64) -> Option<&str> {

@@ -8,7 +8,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::entries::Layout;
 use super::identity::{frame_name, frame_place, short_function};
-use super::stacks::NameTables;
+use super::stacks::{NameTables, outermost};
 use super::tables::Tables;
 use super::types::{Cell, CodePart};
 use super::uses::{UseId, Used, Uses};
@@ -163,7 +163,7 @@ fn units_of(uses: &[((u32, Frame), u64)], code: &FxHashMap<Frame, CodeUnit>) -> 
 
 fn part(unit: &Unit, names: &NameTables<'_>) -> CodePart {
     let frame = unit.hottest.0;
-    let outermost = names.symbols.get(&frame).and_then(|l| l.last());
+    let outermost = names.symbols.get(&frame).and_then(|l| outermost(l));
     let start = Frame { module: frame.module, offset: unit.place.function };
     let function = outermost.and_then(|l| l.function.as_deref()).map(|f| short_function(f).to_owned());
     CodePart {

@@ -42,7 +42,7 @@ pub struct Step<'a> {
     pub location: Option<&'a Location>,
     /// How it is on the stack.
     pub how: How,
-    /// The symbol of its code, where that is another name than the one of the debug information (`MAIN__`).
+    /// The symbol of its code, where that is another name than the one of the debug information (`MAIN__`, `stats_`).
     symbol: Option<&'a str>,
 }
 
@@ -69,6 +69,22 @@ pub struct NameTables<'a> {
     pub stacks: &'a CallStacks,
 }
 
+/// The functions of a frame, innermost first, and the symbol of the last one, where that is another name: the recorder
+/// adds it as a location without a place.
+pub fn functions(locations: &[Location]) -> (&[Location], Option<&str>) {
+    match locations {
+        [own @ .., alias] if !own.is_empty() && alias.file.is_none() && alias.line.is_none() => {
+            (own, alias.function.as_deref())
+        }
+        _ => (locations, None),
+    }
+}
+
+/// The function that a frame's code is in, under its name in the source.
+pub fn outermost(locations: &[Location]) -> Option<&Location> {
+    functions(locations).0.last()
+}
+
 impl<'a> NameTables<'a> {
     /// All functions of a stack, innermost first.
     pub fn steps(&self, frames: &[Frame]) -> Vec<Step<'a>> {
@@ -78,16 +94,7 @@ impl<'a> NameTables<'a> {
             let lost = self.stacks.lost.get(&(inner, frame)).map_or(&[][..], Vec::as_slice);
             let step = |location, how| Step { index, frame, location, how, symbol: None };
             out.extend(lost.iter().map(|l| step(Some(l), How::TailCalled)));
-            let mut own = self.symbols.get(&frame).map_or(&[][..], Vec::as_slice);
-            let mut symbol = None;
-            // The recorder adds the symbol of a function that has another name in the debug information.
-            if let [rest @ .., _, alias] = own
-                && alias.file.is_none()
-                && alias.line.is_none()
-            {
-                symbol = alias.function.as_deref();
-                own = &own[..=rest.len()];
-            }
+            let (own, symbol) = functions(self.symbols.get(&frame).map_or(&[][..], Vec::as_slice));
             let (outermost, inlined) = own.split_last().map_or((None, &[][..]), |(last, rest)| (Some(last), rest));
             out.extend(inlined.iter().map(|l| step(Some(l), How::Inlined)));
             out.push(Step { symbol, ..step(outermost, How::Called) });

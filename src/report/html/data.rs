@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::source::Sources;
 use super::{Extra, verdict};
-use crate::advise::fixes::Fix;
+use crate::advise::fixes::{Fix, unjudged};
 use crate::advise::{Advice, Item, ObjectPrice};
 use crate::detect;
 use crate::profile::summary::{Entry, TIME_SLOTS, ratio};
@@ -45,6 +45,7 @@ pub(super) fn facts(view: &View, extra: &Extra) -> Value {
         "items": extra.advice.as_ref().map(|(advice, _)| items(view, advice)),
         "prediction": extra.prediction,
         "fixes": extra.fixes.as_ref().map(|list| fixes(view, extra, list)),
+        "unjudged": extra.fixes.as_ref().and_then(|list| Some(unjudged(view.summary, &view.roles, list)?.remark())),
         "missing": extra.missing,
         "slots": TIME_SLOTS,
         "stacked": stacked(view),

@@ -69,6 +69,7 @@ async function drive() {
   seen.fixes = [...changes?.querySelectorAll("tbody tr") ?? []].map((row) =>
     ({ kind: row.cells[0].querySelector(":scope > div > div").textContent, how: row.cells[0].querySelector(".soft").textContent,
       link: row.cells[1].querySelector("a")?.hash ?? null, gain: row.cells[3].textContent }));
+  seen.changes = changes?.textContent ?? null;
   await lists();
   await one();
   await go("threads", "threads");
