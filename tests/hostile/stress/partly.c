@@ -82,6 +82,44 @@ static void varied(int turn) {
     for (int i = 0; i < COUNT; i++) free(held[i]);
 }
 
+static void first(void) {
+    enum { COUNT = 30, SIZE = 1000000 };
+    unsigned char *large = made(20000000);
+    if (!large) exit(3);
+    memset(large, 1, 20000000), free(large);
+    for (int step = 0; step < 300; step++) {
+        for (int i = 0; i < COUNT; i++) {
+            if (!(held[i] = made(SIZE))) exit(3);
+            memset(held[i], i, 1 + below(SIZE / 4));
+        }
+        for (int i = 0; i < COUNT; i++) damaged |= held[i][0] != i, free(held[i]);
+    }
+}
+
+static void only_read(void) {
+    enum { COUNT = 64, SIZE = 1000000 };
+    for (int step = 0; step < 30; step++) {
+        for (int i = 0; i < COUNT; i++) {
+            if (!(held[i] = cleared(SIZE))) exit(3);
+            for (int k = 0; k < SIZE; k += 64) damaged |= held[i][k] != 0;
+            held[i][step * 64] = 1;
+        }
+        for (int i = 0; i < COUNT; i++) free(held[i]);
+    }
+}
+
+static void doubled(size_t size) {
+    for (int i = 0; i < 2000; i++) {
+        unsigned char *array = made(size / 2);
+        if (!array) exit(3);
+        array[0] = (unsigned char)i, array[size / 2 - 1] = 7;
+        if (!(array = realloc(array, size))) exit(3);
+        damaged |= array[0] != (unsigned char)i || array[size / 2 - 1] != 7;
+        memset(array, i, 1 + below((unsigned)size));
+        free(array);
+    }
+}
+
 static void again(size_t size, size_t part) {
     for (int i = 0; i < 2000; i++) {
         unsigned char *array = cleared(size);
@@ -116,6 +154,9 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 10 && !strcmp(how, "moving"); i++) together((size_t)i * 150000, (size_t)(i + 1) * 150000, 1);
     for (int i = 0; i < 10 && !strcmp(how, "apart"); i++) together((size_t)i * 4096, 1500000, 40960);
     for (int i = 0; i < 20 && !strcmp(how, "varied"); i++) varied(i);
+    if (!strcmp(how, "first")) first();
+    if (!strcmp(how, "read")) only_read();
+    if (!strcmp(how, "doubled")) doubled(2187264), doubled(300000);
     if (!strcmp(how, "again")) again(1000000, 65536), again(200000, 20480);
     if (!strcmp(how, "objects")) objects();
     getrusage(RUSAGE_SELF, &used);
