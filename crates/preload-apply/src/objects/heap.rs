@@ -225,7 +225,6 @@ fn take_kept(
         return None;
     }
     in_use::began(block.bytes(), block.touched(), false);
-    released::charge_lost(state, &block);
     mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
     address
 }

@@ -417,19 +417,6 @@ fn charge_cut(state: &'static State, object: &Object) {
     }
 }
 
-/// Charges that `block`, which serves, has lost its pages, see [`touched`].
-#[inline(never)]
-pub fn charge_lost(state: &'static State, block: &Object) {
-    if !matches!(block.backing.touched.pages(), Pages::New | Pages::Lost) {
-        return;
-    }
-    let Some(rule) = state.rules.get(block.rule) else { return };
-    if let Ended::Pause { first } = rule.churn.array_lost(block.bytes(), block.touched()) {
-        let _errno = errno::Saved::now();
-        pause(state, block, first);
-    }
-}
-
 /// Charges that realloc copied `len` bytes from a block of `from` bytes to the array at `address`, if that is placed, which
 /// took `ns`.
 #[inline(never)]

@@ -57,8 +57,6 @@ const UNMAPPING_NS: u64 = MAPPING_NS / 3;
 /// Time that cutting a kept block for an array of another size takes, and joining the two again, ns: 4 to 5 us in a loop
 /// of malloc and free of seven sizes, in which nothing is faulted.
 const CUTTING_NS: u64 = 4_000;
-/// Time that giving up the pages of a kept block takes, ns, without their page faults (madvise(2)).
-const LOSING_NS: u64 = 1_000;
 /// Bytes that are copied in a ns where both blocks are in memory, at least, and what more it takes, ns: what waits for
 /// other programs is not charged.
 const COPIED_BYTES_IN_NS: u64 = 2;
@@ -243,17 +241,6 @@ impl Churn {
         }
         let calls = CUTTING_NS + OTHER_CALLS_NS.swap(0, Ordering::Relaxed);
         self.charge(class(bytes), 0, CUTTING_NS, (Cost { calls, faults: 0 }, clock::monotonic_ns()))
-    }
-
-    /// Notes that a kept block of `bytes` serves, which has lost its pages before, and that `touched` bytes of it will be
-    /// touched. glibc may have had the pages.
-    pub fn array_lost(&self, bytes: usize, touched: usize) -> Ended {
-        if bytes >= mapped_from() {
-            return Ended::Well;
-        }
-        let calls = LOSING_NS + OTHER_CALLS_NS.swap(0, Ordering::Relaxed);
-        let cost = Cost { calls, faults: (touched / PAGE) as u64 * FAULT_NS };
-        self.charge(class(bytes), touched, 0, (cost, clock::monotonic_ns()))
     }
 
     /// Notes that realloc copied `len` bytes from a block of `from` bytes to an array of `to` bytes of this rule, which took
