@@ -532,8 +532,19 @@ fn what_glibc_keeps_is_not_given_up() {
             assert!(seen[2] <= bare[2] + most, "{place} {how}: page faults {seen:?}, bare {bare:?}");
             assert!(seen[0] <= 1.25 * bare[0] + LIBRARY_KIB, "{place} {how}: KiB {seen:?}, bare {bare:?}");
         }
-        let (bare, seen) = (partly.bare("read"), partly.placed(&rules, "read"));
-        assert!(seen[0] <= 1.25 * bare[0] + LIBRARY_KIB, "{place}: KiB where all is zero {seen:?}, bare {bare:?}");
+    }
+}
+
+/// Pages that the program only reads take no memory: the kernel has one of zeros for all.
+#[test]
+fn what_is_only_read_takes_no_memory() {
+    let partly = Program::new("partly");
+    for place in ["interleave", "block-cyclic\", block = \"64KiB"] {
+        let rules = partly.policy("rules.toml", &["?".to_owned()], &format!("policy = \"{place}\""));
+        for how in ["read", "lookups", "grown"] {
+            let (bare, seen) = (partly.bare(how), partly.placed(&rules, how));
+            assert!(seen[0] <= 1.25 * bare[0] + LIBRARY_KIB, "{place} {how}: KiB {seen:?}, bare {bare:?}");
+        }
     }
 }
 

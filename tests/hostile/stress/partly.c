@@ -108,6 +108,30 @@ static void only_read(void) {
     }
 }
 
+static void lookups(void) {
+    enum { COUNT = 8, SIZE = 5000000 };
+    for (int step = 0; step < 20; step++) {
+        for (int i = 0; i < COUNT; i++) {
+            if (!(held[i] = cleared(SIZE))) exit(3);
+            for (int k = 0; k < SIZE; k += 4096) damaged |= held[i][k] != 0;
+            for (int k = 0; k < SIZE / 4096 / 50; k++) held[i][below(SIZE / 4096) * 4096] = 1;
+        }
+        for (int i = 0; i < COUNT; i++) free(held[i]);
+    }
+}
+
+static void grown(void) {
+    enum { COUNT = 100, SIZE = 1900000, LARGER = 2200000 };
+    for (int i = 0; i < COUNT; i++) {
+        if (!(held[i] = cleared(SIZE))) exit(3);
+        held[i][i * 4096] = 1;
+        for (int k = 0; k < SIZE; k += 4096) damaged |= held[i][k] != (k == i * 4096);
+        if (!(held[i] = realloc(held[i], LARGER))) exit(3);
+        for (int k = 0; k < SIZE; k += 4096) damaged |= held[i][k] != (k == i * 4096);
+    }
+    for (int i = 0; i < COUNT; i++) free(held[i]);
+}
+
 static void doubled(size_t size) {
     for (int i = 0; i < 2000; i++) {
         unsigned char *array = made(size / 2);
@@ -156,6 +180,8 @@ int main(int argc, char **argv) {
     for (int i = 0; i < 20 && !strcmp(how, "varied"); i++) varied(i);
     if (!strcmp(how, "first")) first();
     if (!strcmp(how, "read")) only_read();
+    if (!strcmp(how, "lookups")) lookups();
+    if (!strcmp(how, "grown")) grown();
     if (!strcmp(how, "doubled")) doubled(2187264), doubled(300000);
     if (!strcmp(how, "again")) again(1000000, 65536), again(200000, 20480);
     if (!strcmp(how, "objects")) objects();

@@ -344,7 +344,7 @@ pub fn clear(state: &'static State, block: &Object, size: usize) {
         // SAFETY: the block belongs to the caller, what it holds is not needed, and it is at least that large.
         unsafe { (block.base as *mut u8).write_bytes(0, size) };
     } else {
-        sparse::clear(block.base, size);
+        sparse::clear(block.base, size, touched::are_read(kept::hash_of_class(state, block)));
     }
 }
 

@@ -61,16 +61,16 @@ unsafe fn empty(to: usize, first: usize, len: usize, owned: usize) -> bool {
     // SAFETY: the caller's promise: contents that do not count yet. What is before `low` is on a page that is copied to.
     unsafe { (begin as *mut u8).write_bytes(0, low.min(end) - begin) };
     if low < end {
-        sparse::clear_pages(low, end - low);
+        sparse::clear_pages(low, end - low, true);
     }
     true
 }
 
 /// Pages of which the kernel is asked at a time whether they are there; as many bytes of the stack.
-const ASKED: usize = 256;
+const ASKED: usize = 128;
 
-/// Calls `then` with each run of pages of a range that are all there, or all not, until it returns false. False when the
-/// kernel does not tell, or `then` has ended it.
+/// Calls `then` with each run of pages of a range that are all there, or all not, until it returns false. Pages that were
+/// only read are not. False when the kernel does not tell, or `then` has ended it.
 fn runs_of_pages(from: usize, len: usize, mut then: impl FnMut(bool, usize, usize) -> bool) -> bool {
     let (mut at, end, mut there) = (from, from + len, [0_u8; ASKED]);
     while at < end {
@@ -82,11 +82,20 @@ fn runs_of_pages(from: usize, len: usize, mut then: impl FnMut(bool, usize, usiz
         }
         let pages = &there[..(stop - first).div_ceil(PAGE)];
         for alike in pages.chunk_by(|a, b| (a ^ b) & 1 == 0) {
-            let next = ((at & !(PAGE - 1)) + alike.len() * PAGE).min(stop);
-            if !then(alike[0] & 1 != 0, at, next - at) {
+            let (first, next) = (at & !(PAGE - 1), (at & !(PAGE - 1)) + alike.len() * PAGE);
+            let (mut goes_on, from) = (true, at);
+            let mut each = |start: usize, end: usize, is_there: bool| {
+                let (start, end) = (start.max(from), end.min(stop));
+                goes_on = goes_on && then(is_there, start, end - start);
+            };
+            match alike[0] & 1 {
+                0 => each(first, next, false),
+                _ => sparse::for_own_runs(first, next, each),
+            }
+            if !goes_on {
                 return false;
             }
-            at = next;
+            at = next.min(stop);
         }
     }
     true

@@ -21,7 +21,7 @@ use numamma_hook::{errno, sandbox};
 use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::plan::HUGE_PAGE;
 
-use super::{LEAST_BYTES, extent_in_memory};
+use super::{Extent, LEAST_BYTES, extent_in_memory};
 use crate::objects::backing::{Pages, Touched};
 use crate::objects::object::Object;
 use crate::objects::released::{offered, room};
@@ -38,6 +38,8 @@ const OFTEN_ENOUGH: u64 = 3;
 /// Part (1/4) of the pages that are expected to be touched by which those of a second use may be more: in all, kept memory
 /// may be as much more, see [`room`].
 const MORE_DIVISOR: usize = 4;
+/// Part (1/8) of the pages that an array has in memory from which on those that were only read matter when it is cleared.
+const READ_DIVISOR: usize = 8;
 
 /// What is known of rules and sizes, see [`Known`], with a hash in the upper bits.
 static NOTES: [AtomicU64; SIZES] = [const { AtomicU64::new(0) }; SIZES];
@@ -52,7 +54,7 @@ const HASH: u64 = !0xff_ffff;
 const PART_BITS: u32 = 10;
 /// Units of a part that make all of an array.
 const WHOLE: u64 = 16 * Touched::PARTS as u64;
-const _: () = assert!(WHOLE < 1 << PART_BITS && 2 * PART_BITS + 3 < HASH.trailing_zeros() + 1);
+const _: () = assert!(WHOLE < 1 << PART_BITS && 2 * PART_BITS + 4 <= HASH.trailing_zeros());
 
 /// What is known of a rule and size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,17 +64,21 @@ struct Known {
     end: u64,
     /// Times in a row that the same pages were touched, up to [`OFTEN_ENOUGH`].
     same: u64,
+    /// Pages were only read.
+    was_read: bool,
 }
 
 impl Known {
-    /// From a note with the hash of this: 1 in the lowest bit, 2 bits, two parts.
+    /// From a note with the hash of this: 1 in the lowest bit, 2 bits, two parts, one bit.
     fn of(note: u64) -> Option<Known> {
         let part = |number: u32| note >> (3 + number * PART_BITS) & ((1 << PART_BITS) - 1);
-        (note & 1 == 1).then(|| Known { touched: part(0), end: part(1), same: note >> 1 & 3 })
+        let was_read = note >> (3 + 2 * PART_BITS) & 1 == 1;
+        (note & 1 == 1).then(|| Known { touched: part(0), end: part(1), same: note >> 1 & 3, was_read })
     }
 
     fn bits(self) -> u64 {
-        1 | self.same << 1 | self.touched << 3 | self.end << (3 + PART_BITS)
+        let was_read = u64::from(self.was_read) << (3 + 2 * PART_BITS);
+        1 | self.same << 1 | self.touched << 3 | self.end << (3 + PART_BITS) | was_read
     }
 
     /// Whether what is touched is the first part, or nearly.
@@ -82,7 +88,7 @@ impl Known {
 
     /// After `touched` and `end` were seen of an array.
     fn seen(before: Option<Known>, touched: u64, end: u64) -> Known {
-        let Some(before) = before else { return Known { touched, end, same: 0 } };
+        let Some(before) = before else { return Known { touched, end, same: 0, was_read: false } };
         // Rounded towards the new part, so that the mean arrives there.
         let mean = |old: u64, new: u64| (old + new + u64::from(new >= old)) / 2;
         Known { touched: mean(before.touched, touched), end: mean(before.end, end), ..before }
@@ -120,13 +126,15 @@ pub fn freed(class: impl FnOnce() -> Option<u64>, object: &Object) {
 #[inline(never)]
 fn look(class: u64, object: &Object) {
     let errno = errno::Saved::now();
-    let (pages, end) = extent_in_memory(object.base, object.bytes());
+    let Extent { pages, read, end } = extent_in_memory(object.base, object.bytes());
     drop(errno);
     let part = |bytes: usize| (bytes as u64 * WHOLE).div_ceil(object.bytes() as u64);
     let (hash, note) = note_of(class);
     let known = known(class);
     let new = match (object.backing.touched.pages(), known) {
-        (Pages::New, _) => Known::seen(known, part(pages * PAGE), part(end)),
+        (Pages::New, _) => {
+            Known { was_read: read > pages / READ_DIVISOR, ..Known::seen(known, part(pages * PAGE), part(end)) }
+        }
         (Pages::Again, Some(known)) => known.again(pages, object.bytes() / PAGE),
         _ => return,
     };
@@ -202,6 +210,11 @@ pub fn expected(class: impl FnOnce() -> Option<u64>, object: &Object) -> Touched
     class().and_then(known).map_or(Touched::ALL, |known| part_of(known.touched))
 }
 
+/// Whether the program only reads some pages of arrays of this class.
+pub fn are_read(class: Option<u64>) -> bool {
+    class.and_then(known).is_some_and(|known| known.was_read)
+}
+
 fn part_of(part: u64) -> Touched {
     Touched::part(part.div_ceil(WHOLE / u64::from(Touched::PARTS)) as u8)
 }
@@ -242,7 +255,7 @@ mod tests {
         assert_eq!(expected(&object), Touched::ALL, "nearly all");
         (0..20).for_each(|_| note(0));
         assert_eq!(expected(&object).of(object.bytes()), 0);
-        assert_eq!(known(class), Some(Known { touched: 0, end: WHOLE, same: 0 }));
+        assert_eq!(known(class), Some(Known { touched: 0, end: WHOLE, same: 0, was_read: false }));
         let small = heap_table::object_of(0, LEAST_BYTES - 4096, 0);
         assert_eq!(expected(&small), Touched::ALL);
     }
@@ -258,7 +271,7 @@ mod tests {
 
     #[test]
     fn what_is_known_fits_beside_the_hash() {
-        let most = Known { touched: WHOLE, end: WHOLE, same: OFTEN_ENOUGH };
+        let most = Known { touched: WHOLE, end: WHOLE, same: OFTEN_ENOUGH, was_read: true };
         assert_eq!(Known::of(HASH | most.bits()), Some(most));
         assert_eq!(most.bits() & HASH, 0);
         assert_eq!(Known::of(HASH), None);
