@@ -35,7 +35,7 @@ pub unsafe fn take_over(from: usize, to: usize, len: usize, owned: usize) {
         let all_there = filled.saturating_sub(at).min(part);
         // SAFETY: the caller's promise.
         unsafe {
-            run.part(0, all_there).copy();
+            Run { is_empty: false, ..run.part(0, all_there) }.copy();
             copy_what_is_there(&run.part(all_there, part - all_there));
         }
         let end = (from + at + part) & !(PAGE - 1);
@@ -171,11 +171,21 @@ impl Run {
         Run { from: self.from + at, to: self.to + at, len, is_empty: self.is_empty }
     }
 
+    /// Copies it; of what is zero as the target is, nothing.
+    ///
     /// # Safety
     /// As [`take_over`].
     unsafe fn copy(&self) {
-        // SAFETY: the caller's promise.
-        unsafe { core::ptr::copy_nonoverlapping(self.from as *const u8, self.to as *mut u8, self.len) };
+        let step = if self.is_empty { PAGE } else { self.len.max(1) };
+        for at in (0..self.len).step_by(step) {
+            let Run { from, to, len, is_empty } = self.part(at, step.min(self.len - at));
+            // SAFETY: the caller's promise.
+            unsafe {
+                if !is_empty || !is_zero(from, len) {
+                    core::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, len);
+                }
+            }
+        }
     }
 
     /// Copies pages that are there. Where the two blocks begin at different places of their pages, a page of the source
