@@ -110,8 +110,8 @@ fn samples(view: &View) -> String {
         let lost = share(s.lost, s.samples + s.lost);
         if view.summary.header.sampling.sampler == FAULT {
             return format!(
-                "{} first uses of pages in windows, {} lost ({lost}); each counts as one access, whatever follows it in \
-                 its window",
+                "{} first uses of pages, {} lost ({lost}); each counts as one access, whatever follows it before the page \
+                 faults again",
                 count(s.samples),
                 count(s.lost)
             );
@@ -181,7 +181,8 @@ fn overhead(view: &View) -> String {
         ),
         None if sampling.sampler == FAULT => {
             format!(
-                "windows are spaced so that threads wait for faults at most {} of the time",
+                "threads wait for faults at most {} of the time, or as long as NUMA balancing takes where that makes the \
+                 pages fault",
                 percent(sampling.max_overhead)
             )
         }
@@ -197,9 +198,7 @@ fn overhead(view: &View) -> String {
 fn objects(out: &mut String, view: &View, width: usize) {
     let shown = view.shown();
     let order = match view.options.sort {
-        super::Sort::Cost if view.summary.header.sampling.sampler == FAULT => {
-            "first uses of their pages in windows (cost)"
-        }
+        super::Sort::Cost if view.summary.header.sampling.sampler == FAULT => "first uses of their pages (cost)",
         super::Sort::Cost => "CPU time at their accesses (cost)",
         super::Sort::Accesses => "accesses seen",
     };
