@@ -11,6 +11,7 @@ use crate::topology::{self, Topology};
 pub const DEFAULT_INTERVAL: Duration = Duration::from_millis(60);
 
 /// What is missing.
+#[derive(Debug)]
 pub struct Lack {
     /// In a sentence.
     pub why: String,
@@ -97,7 +98,7 @@ mod tests {
     #[test]
     fn the_kernel_balances_several_nodes_only() {
         assert!(balancing(2, Some(true)).is_ok() && balancing(1, Some(true)).is_err());
-        let off = balancing(4, Some(false)).err().expect("it is off");
+        let off = balancing(4, Some(false)).expect_err("it is off");
         assert!(off.enable.ends_with("kernel.numa_balancing=1"));
         assert!(balancing(2, None).is_err());
     }

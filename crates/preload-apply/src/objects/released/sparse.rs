@@ -34,12 +34,14 @@ pub fn clear_pages(base: usize, size: usize, was_read: bool) {
     let end = base + size.next_multiple_of(PAGE);
     for_runs(base, end, |start, stop, is_in_memory| {
         let stop_here = stop.min(base + size);
-        // SAFETY: the block belongs to the caller, and what it holds is not needed.
-        if is_in_memory && !was_read {
-            write(start, stop_here);
-        } else if is_in_memory {
+        if !is_in_memory {
+            // SAFETY: the block belongs to the caller, and what it holds is not needed.
+            if !unsafe { sys::advise(start as *mut c_void, stop - start, libc::MADV_DONTNEED) } {
+                write(start, stop_here);
+            }
+        } else if was_read {
             (start..stop_here).step_by(PAGE).for_each(|page| write_unless_zero(page, stop_here.min(page + PAGE)));
-        } else if !unsafe { sys::advise(start as *mut c_void, stop - start, libc::MADV_DONTNEED) } {
+        } else {
             write(start, stop_here);
         }
     });
@@ -139,7 +141,7 @@ fn for_runs(base: usize, end: usize, mut run: impl FnMut(usize, usize, bool)) {
     }
 }
 
-/// As [`write`], but not where it is zero already: where the program only read, the kernel has one page of zeros for all.
+/// As [`write()`], but not where it is zero already: where the program only read, the kernel has one page of zeros for all.
 fn write_unless_zero(start: usize, end: usize) {
     // SAFETY: the range belongs to the caller, and nobody writes it.
     if !unsafe { is_zero(start, end - start) } {
