@@ -242,7 +242,13 @@ fn judge(
     if is_handed_on {
         return None;
     }
-    let kind = match (same < PART, !is_divided(words) || same > 1.0 - PART && !is_separable(words)) {
+    // Words with fewer accesses cannot cause a part of the losses that counts: a write takes the line from all others.
+    let causes = |word: &&SharedWord| {
+        let accesses = word.reads.saturating_add(word.writes) as f64;
+        accesses * f64::from(threads) >= PART * all as f64
+    };
+    let causing: Vec<&SharedWord> = words.iter().filter(causes).collect();
+    let kind = match (same < PART, !is_divided(&causing) || same > 1.0 - PART && !is_separable(&causing)) {
         (true, _) => SharingKind::False,
         (false, true) => SharingKind::True,
         (false, false) => SharingKind::Mixed,
@@ -272,14 +278,14 @@ fn judge(
 }
 
 /// Whether two words are written by different threads only.
-fn is_separable(words: &[SharedWord]) -> bool {
+fn is_separable(words: &[&SharedWord]) -> bool {
     let written = || words.iter().filter(|word| word.writers != 0);
     written().any(|a| written().any(|b| a.writers & b.writers == 0))
 }
 
 /// Whether there are words with different users.
-fn is_divided(words: &[SharedWord]) -> bool {
-    words.windows(2).any(|pair| users(&pair[0]) != users(&pair[1]))
+fn is_divided(words: &[&SharedWord]) -> bool {
+    words.windows(2).any(|pair| users(pair[0]) != users(pair[1]))
 }
 
 /// All threads that use a word, and those that write it.

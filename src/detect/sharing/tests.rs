@@ -37,6 +37,11 @@ fn kinds_and_paddings_of_lines() {
     assert_eq!(verdict(&begins_here), (SharingKind::Mixed, Some(56)));
     assert_eq!(verdict(&mixed), (SharingKind::Mixed, None), "the first part may have begun in the line before");
     assert_eq!(judged(vec![word(0, 1, 1)], 9000, 0), None, "one thread");
+    // An atomic of four threads, each of which writes a word of its own beside it once, at its end.
+    let once = |n: u8| SharedWord { offset: 8 + n, writers: 1 << n, writes: 1, ..SharedWord::default() };
+    let atomic = SharedWord { reads: 0, writes: 30_000, ..word(0, 15, 15) };
+    let all = [atomic].into_iter().chain((0..4).map(once)).collect();
+    assert_eq!(judged(all, 12, 27_000), Some((SharingKind::True, None)));
 }
 
 #[test]
