@@ -323,7 +323,7 @@ pub fn part_of_live() -> usize {
 
 /// Bytes that may be kept now beside the arrays in use.
 pub fn left() -> usize {
-    beside(in_use::bytes(), in_use::most(), ALWAYS)
+    beside(in_use::bytes(), in_use::most())
 }
 
 /// Most bytes that may be kept in any case.
@@ -339,12 +339,13 @@ pub fn keep_in_any_case(bytes: usize) {
 /// Whether what is in use and kept, and `bytes` more that neither counts now, may take more than a little more than the
 /// arrays in use were expected to touch at a time, and more than the allocator of the program would keep.
 pub fn is_beyond_touched(bytes: usize) -> bool {
-    let always = glibc::kept().max(ALWAYS);
-    sum::bytes().saturating_add(bytes) > beside(in_use::bytes(), in_use::most_touched(), always)
+    let live = in_use::bytes();
+    let may = beside(live, in_use::most_touched()).max(glibc::kept().saturating_sub(live));
+    sum::bytes().saturating_add(bytes) > may
 }
 
-fn beside(live: usize, most: usize, always: usize) -> usize {
-    most.saturating_add(most / MORE_DIVISOR).saturating_add(always).saturating_sub(live)
+fn beside(live: usize, most: usize) -> usize {
+    most.saturating_add(most / MORE_DIVISOR).saturating_add(ALWAYS).saturating_sub(live)
 }
 
 #[cfg(test)]
@@ -356,10 +357,10 @@ mod tests {
 
     #[test]
     fn what_is_kept_and_in_use_is_little_more_than_was_in_use() {
-        assert_eq!(beside(0, 0, ALWAYS), 2 * MIB);
-        assert_eq!(beside(0, 8 * MIB, ALWAYS), 12 * MIB);
-        assert_eq!(beside(8 * MIB, 8 * MIB, ALWAYS), 4 * MIB);
-        assert_eq!(beside(usize::MAX, usize::MAX, ALWAYS), 0);
+        assert_eq!(beside(0, 0), 2 * MIB);
+        assert_eq!(beside(0, 8 * MIB), 12 * MIB);
+        assert_eq!(beside(8 * MIB, 8 * MIB), 4 * MIB);
+        assert_eq!(beside(usize::MAX, usize::MAX), 0);
     }
 
     #[test]
