@@ -515,10 +515,11 @@ fn what_is_touched_in_part_is_kept_in_part() {
                 // What is looked at when depends on the time: on a busy machine 47 MB were seen once, else 38 to 44 of 46.
                 assert_one_of_three(&format!("{place} {how}: KiB"), most, || partly.placed(&rules, how)[0]);
             }
-            // glibc gives back the most of it each time, too.
-            if how.starts_with("halves") && !place.starts_with("block") && seen[1] > bare[1] {
+            // glibc gives back the most of it each time, too, so that the page faults are as many.
+            let ms = 1.15 * bare[1];
+            if how.starts_with("halves") && !place.starts_with("block") && seen[1] > ms {
                 let case = format!("{place} {how}: ms of CPU time");
-                assert_one_of_three(&case, bare[1], || partly.placed(&rules, how)[1]);
+                assert_one_of_three(&case, ms, || partly.placed(&rules, how)[1]);
             }
         }
     }
