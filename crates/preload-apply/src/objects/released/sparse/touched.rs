@@ -43,7 +43,8 @@ const READ_DIVISOR: usize = 8;
 
 /// What is known of rules and sizes, see [`Known`], with a hash in the upper bits.
 static NOTES: [AtomicU64; SIZES] = [const { AtomicU64::new(0) }; SIZES];
-/// Arrays that were freed whose pages in memory are those that were touched, of which a part is expected to be.
+/// Arrays that were freed in memory that was new to them and that are expected to be touched in part: one of [`SAMPLE`] is
+/// looked at.
 static FREED: AtomicU32 = AtomicU32::new(0);
 /// Arrays that kept memory served, while that is little for what is touched.
 static SERVED: AtomicU32 = AtomicU32::new(0);
