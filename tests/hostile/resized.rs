@@ -107,6 +107,24 @@ fn an_array_that_grows_by_steps_fits_where_it_fits_without_the_library() {
     program.keeps_peak(&["larger"], "steps", &PLACES);
 }
 
+/// Its parts are memory areas of their own, of which the kernel moves only one at a time.
+#[test]
+fn an_array_in_parts_that_grows_fits_where_it_fits_without_the_library() {
+    let program = Program::new("parts");
+    let bare = program.numbers(plain(&program.path), "large", "bare");
+    for [first, last] in [["interleave", "block"], ["block", "interleave"], ["local", "bind"]] {
+        let part = |range: &str, policy: &str| {
+            let place = format!("policy = \"{policy}\", nodes = \"all\"");
+            (format!("function = [\"larger\"]\nsizes = \"1MiB-\"\nrange = \"{range}\""), place)
+        };
+        let parts = [part("0-640KiB", first), part("640KiB-", last)];
+        let policy = parts.iter().fold(Policy::new(), |policy, (object, place)| policy.rule(object, place));
+        let policy = policy.write(&program.dir, "parts.toml");
+        let seen = program.numbers(placed(&program.path, &policy), "large", last);
+        assert!(seen[0] <= 1.1 * bare[0] + LIBRARY_KIB, "{first}, {last}: {seen:?} KiB, bare {bare:?}");
+    }
+}
+
 #[test]
 fn an_array_that_two_rules_place_alike_is_not_copied() {
     let program = Program::new("turns");

@@ -1,10 +1,11 @@
-/* Blocks whose size realloc changes.   resized cut|cut-odd|steps|turns|first|strings|locked|data|threads|shrunk
+/* Blocks whose size realloc changes.   resized cut|cut-odd|steps|turns|large|first|strings|locked|data|threads|shrunk
  *   cut      a block of 192 MiB that becomes smaller by steps, with 64 MiB of address space beside it; writes to standard
  *            error: resident KiB at the peak, and after the block was made as small as 1 MiB
  *   cut-odd  blocks that are aligned, locked, protected and shared with a child before they become smaller
  *   steps    an array that grows by 1 MiB up to 160 MiB, with 36 MiB of address space beside it; writes to standard error:
  *            resident KiB at the peak
  *   turns    as steps, in two functions by turns
+ *   large    as steps, of 40, 100 and 160 MiB
  *   first    a block of 128 MiB that realloc makes larger in another function; writes as steps, without a limit
  *   strings  2,000 strings that grow by 16 bytes up to 12,000, four by turns; writes to standard error: how often one
  *            of them was moved
@@ -112,14 +113,14 @@ static int cut_odd(void) {
     return wrong;
 }
 
-static int grow(int turns) {
+static int grow(int turns, size_t first, size_t step) {
     enum { LAST = 160 };
     limit((LAST + 36) * MIB);
     char *p = NULL;
-    for (size_t n = 1; n <= LAST; n++) {
+    for (size_t n = first; n <= LAST; n += step) {
         p = turns && n % 2 ? also_larger(p, n * MIB) : larger(p, n * MIB);
         if (!p) return fprintf(stderr, "NULL at %zu MiB\n", n);
-        number(p, (n - 1) * MIB, n * MIB);
+        number(p, n > first ? (n - step) * MIB : 0, n * MIB);
     }
     int wrong = damaged(p, LAST * MIB);
     fprintf(stderr, "%ld\n", status("VmHWM:"));
@@ -255,8 +256,9 @@ int main(int argc, char **argv) {
     int wrong = 1;
     if (!strcmp(how, "cut")) wrong = cut();
     if (!strcmp(how, "cut-odd")) wrong = cut_odd();
-    if (!strcmp(how, "steps")) wrong = grow(0);
-    if (!strcmp(how, "turns")) wrong = grow(1);
+    if (!strcmp(how, "steps")) wrong = grow(0, 1, 1);
+    if (!strcmp(how, "turns")) wrong = grow(1, 1, 1);
+    if (!strcmp(how, "large")) wrong = grow(0, 40, 60);
     if (!strcmp(how, "first")) wrong = from_elsewhere();
     if (!strcmp(how, "strings")) wrong = strings();
     if (!strcmp(how, "locked")) wrong = refused(1);

@@ -8,6 +8,7 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
 use numamma_hook::{allocating, say_once};
+use numamma_kernel::policy;
 use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan, page_size_of};
 use numamma_plan::policy::{Huge, Mode};
@@ -239,6 +240,26 @@ impl Object {
             Some(plan) => part.place_whole(state, &plan, resident),
             None => Ok(()),
         })
+    }
+
+    /// Gives an object in parts the policy of its last page, from the page at `start` to its end. Whether it has one, or
+    /// the kernel chooses the node; `None` where it cannot be set.
+    pub fn place_as_its_end(&self, state: &'static State, start: usize) -> Option<bool> {
+        let end = self.base + self.bytes();
+        let Some(part) = self.in_parts(state).find(|part| part.base + part.bytes() == end) else { return Some(false) };
+        let mut plan = part.own_plan(state).filter(|plan| !plan.populates())?;
+        if matches!(plan.layout, Layout::Blocks(..)) {
+            let run = plan.runs_of(part.pages - 1, 1).next()?;
+            let node = *plan.nodes.get(run.node as usize)?;
+            return counted_calls::mbind(start, end - start, policy::Mode::Preferred, &[node], false)
+                .ok()
+                .map(|()| true);
+        }
+        // The parts have their huge pages when they are placed.
+        plan.huge = Huge::Keep;
+        let pages = ((end - start) / PAGE) as u64;
+        Object { base: start, size: end - start, pages, ..part }.place_whole(state, &plan, false).ok()?;
+        Some(plan.layout != Layout::Default)
     }
 
     fn place_whole(&self, state: &'static State, plan: &PagePlan<'_>, resident: bool) -> Result<(), c_int> {

@@ -342,6 +342,20 @@ fn unite(state: &'static State, object: &Object, plan: &PagePlan<'_>) -> Result<
     set.map_err(|_| Refusal::Divided)
 }
 
+/// As [`prepare`], of an object in parts. The page is the last one, which must not be a huge one, as above: until it is
+/// there, it is a memory area of its own.
+#[cold]
+#[inline(never)]
+fn prepare_parts(state: &'static State, object: &Object) {
+    let end = object.base + object.bytes();
+    let may_be_huge = |is_set: bool| !is_set && end.is_multiple_of(HUGE);
+    if object.place_as_its_end(state, end - PAGE).is_some_and(|is_set| !may_be_huge(is_set)) {
+        // SAFETY: the last byte of a fresh mapping.
+        unsafe { ptr::write_volatile((end - 1) as *mut u8, 0) };
+        object.place_as_its_end(state, object.base);
+    }
+}
+
 /// Gives the blocks of the object their policies, and moves the pages that are on another node. Where a phase may have
 /// begun the mover moves them.
 fn divide(state: &'static State, object: &Object, plan: &PagePlan<'_>) {
@@ -352,7 +366,10 @@ fn divide(state: &'static State, object: &Object, plan: &PagePlan<'_>) {
 
 /// Called with the fresh memory of an object that grows, before its policies are set: gives its areas a page in common,
 /// the first, which the caller is going to write.
-pub fn prepare(state: &State, object: &Object, plan: &PagePlan<'_>) {
+pub fn prepare(state: &'static State, object: &Object, plan: &PagePlan<'_>) {
+    if state.divides(object.rule) && object.bytes() >= HUGE {
+        return prepare_parts(state, object);
+    }
     let (true, Some(first)) = (divides(plan) && object.bytes() >= HUGE, first_node(plan)) else { return };
     let rule = state.rules.get(object.rule);
     let is_fixed = rule.and_then(|r| r.current_placing()).is_some_and(|placing| placing.place.block.is_some());
