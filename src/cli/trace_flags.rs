@@ -71,8 +71,9 @@ fn lines(compiler: Compiler, dir: &Path) -> String {
         format!("export {name}=\"${{{name}:-{default}}} \"{}\n", quoted(flags))
     };
     let link = format!("-L{here} -Wl,-rpath,{here} {hooks}");
+    let for_gcc = format!("{GCC}{}", inline(dir));
     let (flags, link) = match compiler {
-        Compiler::Gcc | Compiler::Gfortran => (GCC, format!("-fsanitize=thread {link}")),
+        Compiler::Gcc | Compiler::Gfortran => (for_gcc.as_str(), format!("-fsanitize=thread {link}")),
         Compiler::Clang => {
             (CLANG, format!("-fsanitize=thread -fno-sanitize-link-runtime {link} -Wl,--no-as-needed -ltsan"))
         }
@@ -83,6 +84,13 @@ fn lines(compiler: Compiler, dir: &Path) -> String {
     };
     let compile = ["CFLAGS", "CXXFLAGS", "FFLAGS", "FCFLAGS"].map(|name| set(name, DEFAULT, flags)).concat();
     compile + &set("LDFLAGS", "", &link)
+}
+
+/// The flag with which gcc takes the assembler of the directory, which puts hooks in the place of their calls. A build takes
+/// spaces for separators: the hooks are called then.
+fn inline(dir: &Path) -> String {
+    let dir = dir.to_string_lossy();
+    if dir.contains(char::is_whitespace) { String::new() } else { format!(" -B{}", shell_word(&dir)) }
 }
 
 /// Text that a shell takes as it is.
@@ -101,6 +109,13 @@ mod tests {
         let out = std::process::Command::new("sh").args(["-c", &script]).env_remove("LDFLAGS").output().unwrap();
         let out = String::from_utf8(out.stdout).unwrap();
         let link = "-fsanitize=thread -L/a/numamma-trace -Wl,-rpath,/a/numamma-trace /a/numamma-trace/hooks.o";
-        assert_eq!(out, format!("-O3 {GCC}\n-O2 -g {GCC}\n {link}\n"));
+        let flags = format!("{GCC} -B/a/numamma-trace");
+        assert_eq!(out, format!("-O3 {flags}\n-O2 -g {flags}\n {link}\n"));
+    }
+
+    #[test]
+    fn hooks_are_called_where_a_build_cannot_name_the_directory() {
+        let flags = |dir: &str| lines(Compiler::Gcc, Path::new(dir)).contains("-B");
+        assert!(flags("/a/b") && !flags("/a/b c"));
     }
 }

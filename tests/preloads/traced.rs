@@ -129,6 +129,10 @@ fn each_page_has_the_accesses_of_its_thread() {
         ("gcc", "gcc", &["-pthread"][..]),
         ("gcc", "gcc", &["-fopenmp"]),
         ("gcc", "gcc", &["-pthread", "-O0"]),
+        ("gcc", "gcc", &["-pthread", "-pipe", "-fPIC"]),
+        ("gcc", "gcc", &["-pthread", "-flto"]),
+        ("gcc", "gcc", &["-pthread", "-masm=intel"]),
+        ("gcc", "gcc", &["-pthread", "-no-pie", "-fno-pie", "-fplt"]),
         ("clang", "clang", &["-pthread"]),
     ] {
         let what = format!("{compiler} {more:?}");
@@ -167,6 +171,17 @@ fn a_program_built_for_threadsanitizer_runs_as_it_is() {
     let flags = ["-O2", "-g", "-fsanitize=thread", "-pthread"];
     let program = compile("gcc", "preloads/traced/quarters.c", tracing.dir.join("program"), &flags);
     assert_quarters(&tracing.profile(&[], &program).1, "main ", "only LD_LIBRARY_PATH");
+}
+
+/// By a build that takes no LDFLAGS: the linker finds the library of the compiler.
+#[test]
+fn a_program_that_is_linked_without_our_flags_is_counted() {
+    let tracing = Tracing::new("unlinked");
+    let flags = tracing.flags("gcc");
+    let ours = |flag: &&String| !flag.ends_with(".o") && !flag.starts_with("-L") && !flag.starts_with("-Wl,");
+    let flags: Vec<&str> = flags.iter().filter(ours).map(String::as_str).chain(["-pthread"]).collect();
+    let program = compile("gcc", "preloads/traced/quarters.c", tracing.dir.join("program"), &flags);
+    assert_quarters(&tracing.profile(&[], &program).1, "main ", "no LDFLAGS");
 }
 
 #[test]

@@ -22,6 +22,7 @@ macro_rules! count_one {
     ($kind:expr) => {
         naked_asm!(
             include_str!("fast.s"),
+            include_str!("again.s"),
             "mov rcx, qword ptr [rip + numamma_trace_thread@GOTTPOFF]",
             "mov esi, {kind}",
             "add rcx, qword ptr fs:[0]",

@@ -59,6 +59,8 @@ struct Line {
     site: Cell<u32>,
     /// Whether that site stores: a copy loads and stores by one instruction.
     write: Cell<bool>,
+    /// The lowest bits of the page that the instruction was on last, for the hooks.
+    last: Cell<u16>,
 }
 
 /// See the top of the file. All zero bytes are a block that nobody has, or that of the parent in a forked child.
@@ -95,6 +97,7 @@ struct Block {
 // What fast.s says.
 const _: () = {
     assert!(offset_of!(Line, page) == 8 && offset_of!(Line, counter) == 16 && offset_of!(Line, site) == 24);
+    assert!(offset_of!(Line, last) == 30);
     assert!(offset_of!(Block, slots) == 32768 && offset_of!(Block, hash_shift) == 32776);
     assert!(
         offset_of!(Block, busy) == 32784

@@ -1,17 +1,18 @@
 # The hooks of loads and stores as an object file that is linked into the program: called directly, they take half of the
-# time of a call into a shared library, and they shadow those of libtsan.so.2.
+# time of a call into a shared library, and they shadow those of libtsan.so.2. Weak: a build may name the file twice.
 	.intel_syntax noprefix
 	.include "thread.s"
 
 	.macro hook name, write
 	.section .text.numamma_trace, "ax", @progbits
 	.p2align 5
-	.globl \name
+	.weak \name
 	.hidden \name
 	.type \name, @function
 \name:
 	.cfi_startproc
 	.include "fast.s"
+	.include "again.s"
 	mov rcx, qword ptr [rip + numamma_trace_thread@GOTTPOFF]
 	mov esi, \write
 	add rcx, qword ptr fs:[0]
@@ -32,7 +33,7 @@
 	hook __tsan_vptr_update, 1
 
 	.macro nothing name
-	.globl \name
+	.weak \name
 	.hidden \name
 	.type \name, @function
 \name:
