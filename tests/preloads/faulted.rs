@@ -154,6 +154,19 @@ fn threads_that_share_an_address_space_keep_their_data() {
     }
 }
 
+/// More than the sampler reads at once.
+#[test]
+fn many_threads_that_wait_for_pages_go_on_while_others_give_theirs_back() {
+    if is_refused("windows of hundreds of threads") {
+        return;
+    }
+    let program = Program::new("many");
+    for interval in [SHORT, "60ms"] {
+        let ran = program.profile(interval, &[], &[]);
+        assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), "failures 0\n"), "{}", ran.stderr);
+    }
+}
+
 #[test]
 fn children_that_change_their_address_space_at_once_go_on() {
     if is_refused("forks in windows") {

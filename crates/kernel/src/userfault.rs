@@ -144,6 +144,11 @@ impl Messages {
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
+
+    /// Whether more may wait: as many as fit were read.
+    pub fn is_full(&self) -> bool {
+        self.len == MESSAGES
+    }
 }
 
 fn decode(raw: &Raw) -> Message {

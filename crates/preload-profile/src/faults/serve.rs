@@ -55,24 +55,40 @@ pub struct Serving<'s> {
 
 impl Serving<'_> {
     /// Answers all that waits; false when nothing did.
+    ///
+    /// The kernel hands out the faults before the events. Threads whose page must wait for an event to be read go on only
+    /// when all faults were: woken one by one, many of them would fault again before that, and the event never came.
     pub fn answer(&mut self) -> bool {
-        let messages = self.fault.read();
-        if messages.is_empty() {
-            return false;
-        }
         let begun = monotonic_ns();
-        for message in messages.iter() {
-            match message {
-                Message::Fault { addr, tid, write, protected } => self.give(addr, tid, write, protected),
-                Message::Fork(child) => self.copy_to(child),
-                Message::Remap { from, to, len } => self.follow(from, to, len),
-                Message::Discard { start, end } => self.forget(start, end, |_| true),
-                Message::Unmapped { start, end } => self.forget(start, end, |pages| !pages.is_part),
-                Message::Unknown => {}
+        let (mut again, mut any, mut more) = (usize::MAX..0, false, true);
+        while more {
+            let messages = self.fault.read();
+            any |= !messages.is_empty();
+            for message in messages.iter() {
+                match message {
+                    Message::Fault { addr, tid, write, protected } => {
+                        let page = addr / PAGE * PAGE;
+                        if !self.give(addr, tid, write, protected) {
+                            again = page.min(again.start)..again.end.max(page + PAGE);
+                        }
+                    }
+                    Message::Fork(child) => self.copy_to(child),
+                    Message::Remap { from, to, len } => self.follow(from, to, len),
+                    Message::Discard { start, end } => self.forget(start, end, |_| true),
+                    Message::Unmapped { start, end } => self.forget(start, end, |pages| !pages.is_part),
+                    Message::Unknown => {}
+                }
             }
+            more = messages.is_full() && !again.is_empty();
         }
-        self.busy_ns += monotonic_ns() - begun;
-        true
+        if !again.is_empty() {
+            sys::yield_now();
+            self.fault.wake(again.start, again.len());
+        }
+        if any {
+            self.busy_ns += monotonic_ns() - begun;
+        }
+        any
     }
 
     fn record(&self, ticks: u64, addr: usize, tid: u32, write: bool) {
@@ -85,9 +101,9 @@ impl Serving<'_> {
         Way { fault: self.fault, pagemap: self.pagemap, moves: self.tell.is_some() }
     }
 
-    /// Lets a thread go on that waits for a page. Where that cannot be done yet, because an event waits to be read, the
-    /// thread is woken and faults again.
-    fn give(&mut self, addr: usize, tid: u32, write: bool, protected: bool) {
+    /// Lets a thread go on that waits for a page. False where that cannot be done, as while an event waits to be read: the
+    /// thread must be woken then, and faults again if it must.
+    fn give(&mut self, addr: usize, tid: u32, write: bool, protected: bool) -> bool {
         let (page, now) = (addr / PAGE * PAGE, self.tell.as_ref().map_or(0, Tell::now));
         let way = self.way();
         // Other ranges may have been where one that was moved (mremap) is now.
@@ -96,11 +112,11 @@ impl Serving<'_> {
         if protected {
             let huge = self.pages.iter().filter(|pages| pages.holds(addr)).map(|pages| pages.unit(addr));
             let (start, len) = huge.max_by_key(|(_, len)| *len).unwrap_or((page, PAGE));
-            self.record(now, addr, tid, true);
-            if !self.fault.protect(start, len, false) {
-                self.fault.wake(page, PAGE);
+            let goes_on = self.fault.protect(start, len, false);
+            if goes_on {
+                self.record(now, addr, tid, true);
             }
-            return;
+            return goes_on;
         }
         let is_fresh = found.is_none();
         let error = match found {
@@ -117,15 +133,13 @@ impl Serving<'_> {
                     self.fault.wake(start, len);
                 }
             }
-            Some(libc::EAGAIN) => {
-                sys::yield_now();
-                self.fault.wake(page, PAGE);
-            }
+            Some(libc::EAGAIN) => return false,
             // The page is there, or the mapping is gone, which the thread finds out.
             Some(_) => {
                 self.fault.wake(page, PAGE);
             }
         }
+        true
     }
 
     /// The contents of a range are not wanted any more. New memory there may be of another kind.
