@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 use numamma_plan::policy::Policy;
 use serde_json::Value;
 
-use crate::common::{self, Ran, Scratch, json_file, numamma, number, objects, placed, run};
+use crate::common::{self, Ran, Scratch, json_file, numamma, number, objects, placed, preload, run};
 
 /// A directory for the programs of these tests, made once.
 fn scratch() -> &'static Scratch {
@@ -288,6 +288,35 @@ fn only_processes_that_may_be_meant_name_what_they_did_not_find() {
         .unwrap();
     let out = run(placed(sh, &named).args(["-c", &script]));
     assert_eq!(out.stderr, "numamma: not found, so not placed: no_such\n");
+}
+
+/// A shell reads what its command writes, as cmake reads `uname -m`; where it reads standard output alone, or standard error
+/// goes where its own does, the line is for the user.
+#[test]
+fn nothing_is_said_where_another_process_with_the_policy_reads_it() {
+    let program = compile("cc", "sites.c", "sites_read", C);
+    let rule = |function: &str| format!("function = [\"{function}\"]\nplace = {{ policy = \"bind\" }}");
+    let both = policy("read.toml", &[&rule("make"), &rule("no_such")]);
+    let (line, program) = ("numamma: not found, so not placed: no_such\n", program.display());
+    let said = |script: &str, verbose: &str| {
+        let mut command = placed(Path::new("/bin/bash"), &both);
+        let out = run(command.args(["-c", script]).env("NUMAMMA_VERBOSE", verbose)).success();
+        (out.stdout, out.stderr)
+    };
+    let alone = said(&format!("{program}; true"), "0");
+    assert_eq!(alone.1, line);
+    assert_eq!(said(&format!("x=$({program} 2>&1); echo \"$x\""), "0"), (alone.0.clone(), String::new()));
+    assert_eq!(said(&format!("x=$(sh -c '{program}; true' 2>&1); echo \"$x\""), "0"), (alone.0.clone(), String::new()));
+    assert_eq!(said(&format!("x=$({program}); echo \"$x\""), "0").1, line);
+    assert!(said(&format!("x=$({program} 2>&1); echo \"$x\""), "1").0.contains("no_such: not found"));
+    let both_to_one = said(&format!("{{ bash -c '{program}; true'; }} 2>&1 | cat"), "0");
+    assert!(!both_to_one.0.contains("numamma"), "{both_to_one:?}");
+    // The pipe is that of the first process, too.
+    let mut command = Command::new("/bin/bash");
+    let script =
+        format!("LD_PRELOAD=\"$PRELOAD\" NUMAMMA_POLICY={} bash -c '{program}; true' 2>&1 | cat", both.display());
+    let out = run(command.args(["-c", &script]).env("PRELOAD", preload("apply"))).success();
+    assert!(out.stdout.contains(line), "{out:?}");
 }
 
 /// What `numamma run` asks for: one line, from the processes that the policy is meant for.

@@ -22,8 +22,10 @@ use crate::own_stack;
 const MAX: usize = 512;
 const PREFIX: &str = "numamma: ";
 
-/// Identity of stderr when first looked at: 0 unknown, 1 closed, else a mix of device and inode.
+/// Identity of stderr when first looked at: 0 unknown, [`SILENT`], else a mix of device and inode.
 static STDERR: AtomicU64 = AtomicU64::new(0);
+/// It is closed, or nothing is to be written.
+const SILENT: u64 = 1;
 
 /// Writes one line to stderr: `numamma_hook::say!("cannot place {}: {}", what, why)`.
 #[macro_export]
@@ -85,12 +87,17 @@ pub fn remember_stderr() {
     let _ = STDERR.compare_exchange(0, identity(), Ordering::Relaxed, Ordering::Relaxed);
 }
 
+/// Lets this process write no line, nor its forked children.
+pub fn say_nothing() {
+    STDERR.store(SILENT, Ordering::Relaxed);
+}
+
 fn identity() -> u64 {
     // SAFETY: an all-zero stat is valid, and fstat fills it.
     let mut stat: libc::stat = unsafe { core::mem::zeroed() };
     // SAFETY: `stat` is writable; descriptor 2 may be closed, which fails with EBADF.
     if unsafe { libc::syscall(libc::SYS_fstat, 2_i64, &raw mut stat) } != 0 {
-        return 1;
+        return SILENT;
     }
     (stat.st_dev.rotate_left(32) ^ stat.st_ino).max(2)
 }
@@ -108,7 +115,7 @@ fn write(text: fmt::Arguments<'_>) {
     let _errno = crate::errno::Saved::now();
     remember_stderr();
     let started_with = STDERR.load(Ordering::Relaxed);
-    if started_with == 1 || identity() != started_with {
+    if started_with == SILENT || identity() != started_with {
         return;
     }
     let mut buffer = Buffer { bytes: [0; MAX], len: 0 };

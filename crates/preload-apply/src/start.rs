@@ -82,6 +82,9 @@ pub fn start() {
 /// Applies the policy in the file `policy`, or reports why that is not possible.
 fn read_policy(policy: &OsStr) {
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| {
+        if ![VERBOSE_ENV, STRICT_ENV].map(is_set).contains(&true) && messages::are_read_by_ancestor() {
+            message::say_nothing();
+        }
         inherited_names::make_absolute(policy);
         apply_policy(policy)
     }));

@@ -6,6 +6,7 @@
 //! is the only candidate: the first process with the policy, and without children.
 
 use std::borrow::Cow;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::OnceLock;
 
 use core::fmt::Write as _;
@@ -15,6 +16,7 @@ use numamma_hook::say;
 use numamma_plan::environment::{POLICY_ENV, VERBOSE_ENV};
 use numamma_plan::nodes;
 use numamma_plan::policy::{Mode, PolicyKind, Size};
+use numamma_plan::ranks;
 
 use crate::objects::heap;
 use crate::place::refusals::NO_MEMORY;
@@ -26,6 +28,8 @@ fn read(counter: &AtomicU64) -> u64 {
 
 /// Most names in the message about rules that matched nothing.
 const MAX_NAMES: usize = 8;
+/// Ancestors that are asked whether they read what this process writes.
+const MOST_ANCESTORS: usize = 32;
 
 /// Problems of rules that may be meant for another process; see [`hold_until_exit`].
 static HELD_PROBLEMS: OnceLock<Vec<String>> = OnceLock::new();
@@ -192,11 +196,49 @@ fn is_meant(state: &State) -> bool {
 
 /// Whether the parent of this process runs without the policy.
 pub fn is_first() -> bool {
-    // SAFETY: asks for a number.
-    let parent = unsafe { libc::getppid() };
-    let environment = std::fs::read(format!("/proc/{parent}/environ")).unwrap_or_default();
+    !has_policy(numamma_kernel::sys::parent())
+}
+
+fn has_policy(process: u32) -> bool {
+    let environment = std::fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
     let is_policy = |v: &[u8]| v.strip_prefix(POLICY_ENV.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
-    !environment.split(|&b| b == 0).any(is_policy)
+    environment.split(|&b| b == 0).any(is_policy)
+}
+
+/// Whether another process with the policy reads what this one writes to standard error, as cmake reads `uname -m`, and may
+/// take a line of this library for a part of it: a pipe that is not that of its ancestors with the policy. A launcher of
+/// ranks hands on what it reads.
+pub fn are_read_by_ancestor() -> bool {
+    let file = |path: String| {
+        let file = std::fs::metadata(path).ok()?;
+        let is_pipe = file.file_type().is_fifo() || file.file_type().is_socket();
+        Some((file.dev(), file.ino(), is_pipe))
+    };
+    let errors = file("/proc/self/fd/2".to_owned());
+    if !errors.is_some_and(|(.., is_pipe)| is_pipe) || ranks::this_rank().is_some() {
+        return false;
+    }
+    let mut process = numamma_kernel::sys::parent();
+    for _ in 0..MOST_ANCESTORS {
+        if !has_policy(process) {
+            return false;
+        }
+        if let Some(theirs) = file(format!("/proc/{process}/fd/2"))
+            && Some(theirs) != errors
+        {
+            return true;
+        }
+        let Some(parent) = parent_of(process) else { return false };
+        process = parent;
+    }
+    false
+}
+
+/// Field 4 of /proc/PID/stat, behind a name that may hold anything (proc_pid_stat(5)).
+fn parent_of(process: u32) -> Option<u32> {
+    let stat = std::fs::read(format!("/proc/{process}/stat")).ok()?;
+    let (_, rest) = stat.split_at(stat.iter().rposition(|&b| b == b')')? + 1);
+    std::str::from_utf8(rest).ok()?.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
