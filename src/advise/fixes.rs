@@ -17,7 +17,6 @@ use crate::profile::records::ThreadId;
 use crate::profile::summary::{Counters, Entry, Summary, ratio};
 
 pub use self::fix::{Fix, FixKind, Gain, Place};
-pub use self::lines::unjudged;
 use self::places::{allocation, hottest, initialisation};
 use self::words::in_words;
 
@@ -85,6 +84,14 @@ pub fn fixes(
     let order = |f: &Fix| (f.is_hint, -f.saves.unwrap_or(0.0), -f.share);
     out.sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(std::cmp::Ordering::Equal));
     Ok(out)
+}
+
+/// What the run does not tell, so that it may be there where no fix of `list` says so.
+pub fn unjudged(summary: &Summary, roles: &Roles, list: &[Fix]) -> Vec<String> {
+    let lines = lines::unjudged(summary, roles, list).map(|found| found.remark());
+    let moving = migration(summary).filter(|found| found.is_unjudged()).map(|found| found.remark());
+    let is_said = list.iter().any(|fix| fix.kind == FixKind::BindThreads);
+    lines.into_iter().chain(moving.filter(|_| !is_said)).collect()
 }
 
 /// What all placements of a list of [`fixes`] are expected to bring together, where that is more than what they bring one

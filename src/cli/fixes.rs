@@ -60,8 +60,8 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let advice = advise::advise(summary, &patterns, &target).map_err(|e| named(&e))?;
     let list = fixes::fixes(summary, &patterns, &target, &advice).map_err(|e| named(&e))?;
     let unjudged = fixes::unjudged(summary, &detect::roles(summary), &list);
-    if let Some(unjudged) = unjudged.filter(|_| args.json || args.sarif) {
-        say(unjudged.remark());
+    if args.json || args.sarif {
+        unjudged.iter().for_each(say);
     }
     let text = if args.json {
         output::json("the fixes", &list)?
@@ -70,7 +70,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     } else {
         let together = fixes::only_together(summary, &patterns, &target, &advice, &list).map_err(|e| named(&e))?;
         let mut text = shown::text(&list, together.as_ref(), &target.model.name, output::terminal_size().0);
-        text.extend(unjudged.map(|unjudged| shown::remark(&unjudged.remark(), output::terminal_size().0)));
+        text.extend(unjudged.iter().map(|remark| shown::remark(remark, output::terminal_size().0)));
         text
     };
     if let Some(short) = detect::short_threads(summary) {

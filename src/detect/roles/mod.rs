@@ -35,6 +35,7 @@ use super::lifetimes::{Stretches, length, life, shared_by};
 use super::limits::HOT_SHARE;
 use activity::Activity;
 pub use activity::at_a_time;
+pub(super) use kinds::is_openmp;
 use kinds::{Key, Kinds, MAIN, Place};
 pub use numamma_plan::teams::Rank;
 use numamma_plan::threads::is_openmp_runtime;
