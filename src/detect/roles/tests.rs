@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::profile::records::{Header, Location, Module, ObjectKind, Stats, Task};
+use crate::profile::records::{Header, Location, Module, ObjectKind, Stats, Task, Waits};
 use crate::profile::summary::{Cell, Counters};
 
 const MS: u64 = 1_000_000;
@@ -412,6 +412,30 @@ fn traced_threads_work_whenever_their_counts_come() {
     assert_eq!(ranks_of(&summary)[1], None, "samples tell that two threads work together");
     summary.header.sampling.sampler = crate::profile::record::TRACE.into();
     assert_eq!(ranks_of(&summary), some(&[(0, 5), (1, 5), (2, 5), (3, 5), (4, 5)]));
+}
+
+/// Main has written all before its team reads it; the counts of both come at the end.
+#[test]
+fn a_traced_main_that_was_blocked_beside_its_team_is_no_worker() {
+    let main_works = |start, blocked_ms: u64, reads_files: bool| {
+        let mut run = Run::new();
+        run.works(0, 63..64, 1000);
+        let team = run.team(4, WORKER, (start, 640));
+        team.iter().for_each(|t| run.works(*t, 63..64, 1000));
+        for t in run.threads.iter_mut() {
+            let (is_main, life) = (t.id == 0, 640 * MS - t.start_ns);
+            let blocked_ns = if is_main { blocked_ms * MS } else { 0 };
+            let (for_threads, otherwise) = if is_main && reads_files { (1, 9) } else { (1, 0) };
+            t.waits = Some(Waits { seen_ns: life, blocked_ns, for_threads, otherwise, ..Waits::default() });
+        }
+        let mut summary = run.summary();
+        summary.header.sampling.sampler = crate::profile::record::TRACE.into();
+        roles(&summary).rank(0).is_some()
+    };
+    assert!(!main_works(10, 625, false));
+    assert!(main_works(10, 100, false));
+    assert!(!main_works(300, 340, false), "it waits for its team");
+    assert!(main_works(300, 300, true), "it may have waited for files");
 }
 
 #[test]
