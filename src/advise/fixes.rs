@@ -94,6 +94,25 @@ pub fn unjudged(summary: &Summary, roles: &Roles, list: &[Fix]) -> Vec<String> {
     lines.into_iter().chain(moving.filter(|_| !is_said)).collect()
 }
 
+/// Why objects that have most of the cost have no placement, although other threads use them than have touched them first.
+/// Whoever reads the list looks for them in it.
+pub fn unplaced(summary: &Summary, roles: &Roles, advice: &Advice) -> Vec<String> {
+    let is_of_others = |entry: &Entry| {
+        let found = entry.by_others(None, |thread| roles.place(thread));
+        entry.size > summary.header.page_size && found.others as f64 > MOST * (found.known + found.unknown) as f64
+    };
+    let reason = |item: &Item| {
+        let entry = summary.entries.iter().find(|e| e.name == item.name).filter(|e| is_of_others(e))?;
+        let why = item.rule.as_ref().err()?;
+        Some(format!(
+            "No placement is proposed for {} ({:.1} % of the cost): {why}.",
+            in_words(entry),
+            100.0 * item.share
+        ))
+    };
+    advice.items.iter().filter(|item| item.share > MOST && item.pattern.is_some()).filter_map(reason).collect()
+}
+
 /// What all placements of a list of [`fixes`] are expected to bring together, where that is more than what they bring one
 /// after the other: each alone leaves so much on one node that the others do not pay.
 ///
