@@ -94,15 +94,18 @@ pub fn unjudged(summary: &Summary, roles: &Roles, list: &[Fix]) -> Vec<String> {
     lines.into_iter().chain(moving.filter(|_| !is_said)).collect()
 }
 
-/// Why objects that have most of the cost have no placement, although other threads use them than have touched them first.
-/// Whoever reads the list looks for them in it.
+/// Why objects that have most of the cost have no placement, although several threads use them and others have touched
+/// them first. Readers of the list look for them in it.
 pub fn unplaced(summary: &Summary, roles: &Roles, advice: &Advice) -> Vec<String> {
+    // Of one that a single thread uses most, the reason is in how it is handed on.
+    let is_shared =
+        |entry: &Entry| entry.threads().iter().all(|(_, own)| ratio(own.accesses(), entry.total.accesses()) <= MOST);
     let is_of_others = |entry: &Entry| {
         let found = entry.by_others(None, |thread| roles.place(thread));
         entry.size > summary.header.page_size && found.others as f64 > MOST * (found.known + found.unknown) as f64
     };
     let reason = |item: &Item| {
-        let entry = summary.entries.iter().find(|e| e.name == item.name).filter(|e| is_of_others(e))?;
+        let entry = summary.entries.iter().find(|e| e.name == item.name).filter(|e| is_shared(e) && is_of_others(e))?;
         let why = item.rule.as_ref().err()?;
         Some(format!(
             "No placement is proposed for {} ({:.1} % of the cost): {why}.",
