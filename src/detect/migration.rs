@@ -77,7 +77,7 @@ pub fn migration(summary: &Summary) -> Option<Migration> {
     let unbound = |thread: &Thread| thread.waits.is_some_and(|waits| !waits.bound);
     let own = waits_for_threads(threads).into_iter().zip(threads);
     let waits: f64 = own.filter(|(_, t)| crowded.contains(&t.id) && unbound(t)).filter_map(|(own, _)| own).sum();
-    Some(Migration { crowded: if found.waits > 0.0 { waits / found.waits } else { 0.0 }, cpus, ..found })
+    Some(Migration { crowded: if waits > 0.0 { waits / found.waits } else { 0.0 }, cpus, ..found })
 }
 
 /// The threads of OpenMP teams, with their creators, of processes that have more of them than CPUs most of the time.
