@@ -17,7 +17,6 @@ use crate::profile::records::ThreadId;
 use crate::profile::summary::{Counters, Entry, Summary, ratio};
 
 pub use self::fix::{Fix, FixKind, Gain, Place};
-pub use self::lines::unjudged;
 use self::places::{allocation, hottest, initialisation};
 use self::words::in_words;
 
@@ -85,6 +84,36 @@ pub fn fixes(
     let order = |f: &Fix| (f.is_hint, -f.saves.unwrap_or(0.0), -f.share);
     out.sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(std::cmp::Ordering::Equal));
     Ok(out)
+}
+
+/// What the run does not tell, so that it may be there where no fix of `list` says so.
+pub fn unjudged(summary: &Summary, roles: &Roles, list: &[Fix]) -> Vec<String> {
+    let lines = lines::unjudged(summary, roles, list).map(|found| found.remark());
+    let moving = migration(summary).filter(|found| found.is_unjudged()).map(|found| found.remark());
+    let is_said = list.iter().any(|fix| fix.kind == FixKind::BindThreads);
+    lines.into_iter().chain(moving.filter(|_| !is_said)).collect()
+}
+
+/// Why objects that have most of the cost have no placement, although several threads use them and others have touched
+/// them first. Readers of the list look for them in it.
+pub fn unplaced(summary: &Summary, roles: &Roles, advice: &Advice) -> Vec<String> {
+    // Of one that a single thread uses most, the reason is in how it is handed on.
+    let is_shared =
+        |entry: &Entry| entry.threads().iter().all(|(_, own)| ratio(own.accesses(), entry.total.accesses()) <= MOST);
+    let is_of_others = |entry: &Entry| {
+        let found = entry.by_others(None, |thread| roles.place(thread));
+        entry.size > summary.header.page_size && found.others as f64 > MOST * (found.known + found.unknown) as f64
+    };
+    let reason = |item: &Item| {
+        let entry = summary.entries.iter().find(|e| e.name == item.name).filter(|e| is_shared(e) && is_of_others(e))?;
+        let why = item.rule.as_ref().err()?;
+        Some(format!(
+            "No placement is proposed for {} ({:.1} % of the cost): {why}.",
+            in_words(entry),
+            100.0 * item.share
+        ))
+    };
+    advice.items.iter().filter(|item| item.share > MOST && item.pattern.is_some()).filter_map(reason).collect()
 }
 
 /// What all placements of a list of [`fixes`] are expected to bring together, where that is more than what they bring one

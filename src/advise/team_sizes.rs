@@ -29,7 +29,7 @@ impl TeamSizes {
         let mut sizes = TeamSizes { of_kind: Vec::new(), scales: Vec::new(), totals: Vec::new() };
         // Workers of the team in the profile and on the target, by kind. A creator's kind comes before those of its teams.
         let mut whole: Vec<(u32, u32)> = Vec::new();
-        for kind in &roles.kinds {
+        for kind in &roles.teams {
             let outer = kind.creator.and_then(|creator| whole.get(creator)).copied();
             let (seen_outside, outside) = outer.unwrap_or((processes, processes));
             let team = kind.team();
@@ -53,7 +53,7 @@ impl TeamSizes {
         sizes
     }
 
-    /// Workers on the target of one team of a kind, an index into [`Roles::kinds`].
+    /// Workers on the target of one team of a kind, an index into [`Roles::teams`].
     pub fn of_kind(&self, kind: usize) -> u32 {
         self.of_kind.get(kind).copied().unwrap_or(0)
     }
@@ -97,7 +97,7 @@ mod tests {
     /// Main, and the kinds given; `workers` are those of the team with most accesses.
     fn sizes(workers: u32, kinds: &[Kind], threads: u32) -> TeamSizes {
         let mut roles = Roles::in_order(workers);
-        roles.kinds = [&[kind(0, None)], kinds].concat();
+        roles.teams = [&[kind(0, None)], kinds].concat();
         TeamSizes::of(&roles, &Target::of(Model::uniform(4, 8), threads, Thp::Never))
     }
 

@@ -15,9 +15,9 @@ use crate::profile::summary::Summary;
 /// be named, because the profile lacks its start routine.
 pub(super) fn teams(summary: &Summary, roles: &Roles, target: &Target) -> Vec<Team> {
     let sizes = TeamSizes::of(roles, target);
-    let mut number: Vec<Option<u32>> = vec![None; roles.kinds.len()];
+    let mut number: Vec<Option<u32>> = vec![None; roles.teams.len()];
     let mut teams: Vec<Team> = Vec::new();
-    for (index, kind) in roles.kinds.iter().enumerate().skip(1).filter(|(_, kind)| kind.team() > 1) {
+    for (index, kind) in roles.teams.iter().enumerate().skip(1).filter(|(_, kind)| kind.team() > 1) {
         let Some(mut team) = named(summary, kind) else { return Vec::new() };
         team.inside = kind.creator.and_then(|outer| number[outer]);
         team.creator = kind.creator_works.then_some(true);

@@ -60,8 +60,10 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let advice = advise::advise(summary, &patterns, &target).map_err(|e| named(&e))?;
     let list = fixes::fixes(summary, &patterns, &target, &advice).map_err(|e| named(&e))?;
     let unjudged = fixes::unjudged(summary, &detect::roles(summary), &list);
-    if let Some(unjudged) = unjudged.filter(|_| args.json || args.sarif) {
-        say(unjudged.remark());
+    let unplaced = fixes::unplaced(summary, &detect::roles(summary), &advice);
+    let remarks = || unplaced.iter().chain(&unjudged);
+    if args.json || args.sarif {
+        remarks().for_each(say);
     }
     let text = if args.json {
         output::json("the fixes", &list)?
@@ -70,7 +72,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     } else {
         let together = fixes::only_together(summary, &patterns, &target, &advice, &list).map_err(|e| named(&e))?;
         let mut text = shown::text(&list, together.as_ref(), &target.model.name, output::terminal_size().0);
-        text.extend(unjudged.map(|unjudged| shown::remark(&unjudged.remark(), output::terminal_size().0)));
+        text.extend(remarks().map(|remark| shown::remark(remark, output::terminal_size().0)));
         text
     };
     if let Some(short) = detect::short_threads(summary) {

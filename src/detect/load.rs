@@ -93,8 +93,8 @@ pub fn counts_work(summary: &Summary) -> bool {
     summary.header.sampling.sampler != FAULT
 }
 
-/// Whether the threads with most work have so much that other numbers of threads fit better, and others wait for them.
-/// Not of kinds of one name, which no advice can tell apart.
+/// Whether the threads with most work have so much that other numbers of threads fit better, and threads that others can
+/// do without wait for them. Not of kinds of one name, which no advice can tell apart.
 pub fn is_uneven(loads: &[KindLoad]) -> bool {
     let names: BTreeSet<&str> = loads.iter().map(|load| load.name.as_str()).collect();
     if names.len() < loads.len() {
@@ -103,7 +103,7 @@ pub fn is_uneven(loads: &[KindLoad]) -> bool {
     let Some(most) = loads.iter().max_by(|a, b| a.mean().total_cmp(&b.mean())) else { return false };
     let then = loads.iter().map(KindLoad::proposed_mean).fold(0.0, f64::max);
     let deviation = (most.accesses as f64).sqrt() / most.threads.max(1) as f64;
-    let waits = loads.iter().any(|load| load.waits && load.mean() < most.mean());
+    let waits = loads.iter().any(|load| load.waits && load.proposed < load.threads);
     waits && most.mean() >= KINDS_UNEVEN * then && most.mean() - then >= SURE * deviation
 }
 
@@ -128,11 +128,10 @@ impl Row {
     ) -> Option<Row> {
         let own = || summary.threads.iter().filter(|t| roles.of(t.id).is_some_and(|role| role.kind == kind));
         // Of a kind that works the threads that do.
-        let counts = |t: &&Thread| of.slots.is_empty() || roles.rank(t.id).is_some();
+        let works = |t: &&Thread| roles.of(t.id).is_some_and(|role| of.slots.contains(&role.slot));
+        let counts = |t: &&Thread| of.slots.is_empty() || works(t);
         let places: BTreeSet<u32> = own().filter(counts).filter_map(|t| roles.place(t.id)).collect();
-        // One thread that does next to nothing looks after others.
-        let is_helper = of.slots.is_empty() && places.len() < 2;
-        if of.openmp || is_helper || is_elsewhere(own()) {
+        if of.openmp || is_elsewhere(own()) {
             return None;
         }
         Some(Row {
@@ -239,6 +238,20 @@ mod tests {
         KindLoad { kind: 1, name: format!("{threads} {accesses}"), threads, accesses, proposed, waits: true }
     }
 
+    #[test]
+    fn stages_of_one_thread_each_are_in_the_table_however_light() {
+        let mut run = Run::new();
+        for (offset, threads, accesses) in [(0x100, 2, 50), (0x200, 1, 2000), (0x300, 1, 100)] {
+            for thread in run.team(threads, Frame { module: 0, offset }, (0, 640)) {
+                run.works(thread, 0..64, accesses);
+            }
+        }
+        let summary = run.summary();
+        let loads = loads(&summary, &crate::detect::roles(&summary));
+        let found: Vec<_> = loads.iter().map(|load| (load.threads, load.proposed)).collect();
+        assert_eq!(found, [(2, 1), (1, 2), (1, 1)]);
+    }
+
     /// Four threads that make `light` accesses in each time slot beside four that make a thousand.
     fn stages(light: u64) -> Summary {
         let mut run = Run::new();
@@ -305,6 +318,8 @@ mod tests {
         let mut loads = [load(3, 3_000, 1), load(1, 6_000, 3)];
         loads[0].waits = false;
         assert!(!is_uneven(&loads), "the one with most work waits for nobody");
+        let [light, heavy] = loads;
+        assert!(!is_uneven(&[light, heavy, load(1, 100, 1)]), "the one that waits is the only one of its kind");
     }
 
     #[test]

@@ -43,11 +43,17 @@ fn score(out: &mut String, view: &View) {
     } else {
         String::new()
     };
+    let crowded = if found.crowded > 0.0 {
+        let share = percent(found.crowded);
+        format!("; {share} of them in OpenMP teams with more threads than the {} CPUs, which do not count", found.cpus)
+    } else {
+        String::new()
+    };
     indent(
         out,
         &format!(
             "migration score {:.0}: waits for other threads, after which a thread may be on another CPU, per thread and s; \
-             {above} {MIGRATION_SCORE}{bound}",
+             {above} {MIGRATION_SCORE}{bound}{crowded}",
             found.score
         ),
     );
@@ -86,6 +92,7 @@ pub(super) fn migration_json(view: &View) -> Value {
         "threads": found.threads,
         "parallel_share": found.parallel,
         "bound_share": found.bound,
+        "crowded_share": found.crowded,
     })
 }
 

@@ -94,18 +94,32 @@ fn threads_that_do_not_wait_for_each_other_are_not_reported() {
 fn barriers_of_openmp_are_counted() {
     let (_alone, dir) = (alone(), Scratch::new("team"));
     compile("cc", "cli/waits/team.c", dir.join("team"), &["-O1", "-g", "-fopenmp"]);
-    let report = profile(&dir, &["./team", "5000"], &[("OMP_WAIT_POLICY", "passive")]);
+    let report = profile(&dir, &["./team", TURNS], &[("OMP_WAIT_POLICY", "passive")]);
     assert!(sum(&report, "waits_for_threads") > 5000.0, "{:#}", report["threads"]);
     let words = fix(&dir, "bind-threads").expect("a finding");
     assert!(words.contains("OMP_PROC_BIND=spread OMP_PLACES=cores"), "{words}");
     // Bound as the fix says, on a machine where places are single cores.
     let report = profile(
         &dir,
-        &["./team", "5000"],
+        &["./team", TURNS],
         &[("OMP_WAIT_POLICY", "passive"), ("OMP_PROC_BIND", "true"), ("OMP_PLACES", "threads")],
     );
     assert!(real(&report["migration"]["bound_share"]) > 0.9, "{:#}", report["threads"]);
     assert_eq!(fix(&dir, "bind-threads"), None);
+}
+
+/// With two threads for each CPU the runtime does not spin at barriers, whatever the program does.
+#[test]
+fn waits_of_openmp_teams_with_more_threads_than_cpus_are_not_judged() {
+    let (_alone, dir) = (alone(), Scratch::new("crowd"));
+    compile("cc", "cli/waits/team.c", dir.join("team"), &["-O1", "-g", "-fopenmp"]);
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let report = profile(&dir, &["./team", TURNS, &(2 * cpus).to_string()], &[]);
+    assert!(real(&report["migration"]["score"]) > real(&report["migration"]["threshold"]), "{:#}", report["threads"]);
+    assert!(real(&report["migration"]["crowded_share"]) > 0.9, "{:#}", report["migration"]);
+    assert_eq!(fix(&dir, "bind-threads"), None);
+    let text = run(numamma(&["fixes", "--nodes", "4", "p.prof"]).current_dir(&dir)).success().stdout;
+    assert!(text.contains("could not be judged"), "{text}");
 }
 
 /// The numbers of threads that are proposed, by the function that they run.

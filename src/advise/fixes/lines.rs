@@ -8,7 +8,7 @@ use crate::profile::summary::{Summary, ratio};
 
 /// The threads of a run that does not tell whether they share lines, where no fix of `list` says that they do: what is
 /// not found may be there.
-pub fn unjudged(summary: &Summary, roles: &Roles, list: &[Fix]) -> Option<InTurn> {
+pub(super) fn unjudged(summary: &Summary, roles: &Roles, list: &[Fix]) -> Option<InTurn> {
     let is_shared = |fix: &Fix| matches!(fix.kind, FixKind::Pad | FixKind::PerThread);
     in_turn(summary, roles).filter(|_| !list.iter().any(is_shared))
 }

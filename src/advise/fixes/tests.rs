@@ -43,6 +43,28 @@ fn initialisation_is_divided_where_the_placement_divides_the_object() {
 }
 
 #[test]
+fn what_one_thread_fills_for_all_has_a_rule_or_a_reason() {
+    let reasons = |rule: Result<ObjectRule, String>, toucher: fn(u32) -> u32| {
+        let pages = (256 << 20) / 4096;
+        let run = |at: u32| {
+            let page = at * pages / 4;
+            crate::profile::summary::TouchRun { instance: 0, page, pages: pages / 4, thread: toucher(at), time_ns: 0 }
+        };
+        let mut table = entry("table", 256 << 20, 500, 4000, |at, _| (at / (64 << 20)) as u32);
+        table.touches = (0..4).map(run).collect();
+        let summary = profile(4, "madvise", numbered(vec![table, busy(4)]));
+        let item = Item { share: 0.9, rule, ..item(PatternKind::Block, PolicyKind::Block) };
+        let policy = numamma_plan::check::parse("version = 1").expect("a policy");
+        unplaced(&summary, &roles(&summary), &Advice { items: vec![item], policy, remarks: Vec::new() })
+    };
+    let no_rule = || Err("its initialisation would get slower".to_owned());
+    let found = reasons(no_rule(), |_| 0);
+    assert!(found.len() == 1 && found[0].ends_with(": its initialisation would get slower."), "{found:?}");
+    assert_eq!(reasons(no_rule(), |part| part), [""; 0], "its users touch it first");
+    assert_eq!(reasons(item(PatternKind::Block, PolicyKind::Block).rule, |_| 0), [""; 0]);
+}
+
+#[test]
 fn huge_pages_are_for_what_is_accessed_at_random_and_not_in_sequence() {
     let random = item(PatternKind::Random, PolicyKind::Interleave);
     assert!(found(&table(|table| table), &random).contains(&FixKind::HugePages));

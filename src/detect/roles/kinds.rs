@@ -187,7 +187,7 @@ impl Kinds {
 }
 
 /// Whether a thread starts in an OpenMP runtime.
-fn is_openmp(summary: &Summary, thread: &Thread) -> bool {
+pub(in crate::detect) fn is_openmp(summary: &Summary, thread: &Thread) -> bool {
     let module = thread.start_routine.and_then(|routine| summary.modules.get(routine.module as usize));
     module.is_some_and(|m| is_openmp_runtime(&m.path))
 }

@@ -6,6 +6,10 @@
 //! lowest slot that was free in its kind, below its creator, when it started: pools that are made anew keep their
 //! slots, also where threads of the last one end late because they wait for a CPU.
 //!
+//! Kinds of one thread each that a creator runs beside each other divide the machine as one kind does, so they are numbered
+//! as one team. They stay kinds of their own, unless they run the same function: neither the stages of a pipeline nor
+//! solvers of several equations are compared as if each had a part of the same work.
+//!
 //! Workers are told by the compute phase, the time slots in which several threads run at a time. A kind with less than
 //! [`HOT_SHARE`] of that phase's accesses does not work, nor does a slot with next to none. The creator of a kind works
 //! in its team if it is an OpenMP runtime's, or if its accesses are those of a worker: not next to none, and not spread
@@ -24,13 +28,15 @@ use std::collections::HashMap;
 
 use rustc_hash::FxHashMap;
 
-use crate::profile::records::{Frame, Thread, ThreadId};
+use crate::profile::record::TRACE;
+use crate::profile::records::{Frame, Thread, ThreadId, Waits};
 use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
 
 use super::lifetimes::{Stretches, length, life, shared_by};
 use super::limits::HOT_SHARE;
 use activity::Activity;
 pub use activity::at_a_time;
+pub(super) use kinds::is_openmp;
 use kinds::{Key, Kinds, MAIN, Place};
 pub use numamma_plan::teams::Rank;
 use numamma_plan::threads::is_openmp_runtime;
@@ -65,7 +71,8 @@ pub struct Role {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Kind {
     /// Start routine, as far as known, with the place in the program that creates the threads where one start routine
-    /// serves all threads of a language. Several where kinds of one thread each were joined; none for main threads.
+    /// serves all threads of a language. Several of a team, see [`Roles::teams`], and where several places create one
+    /// thread each that run the same function; none for main threads.
     pub origins: Vec<(Option<Frame>, Option<Frame>)>,
     /// Whether it is a team of an OpenMP runtime.
     pub openmp: bool,
@@ -96,6 +103,9 @@ pub struct Roles {
     of_thread: Vec<Role>,
     /// Kinds; the first is that of main threads.
     pub kinds: Vec<Kind>,
+    /// The same with kinds of one thread each, which divide the machine, joined: the workers of each are numbered together.
+    /// In [`Kind::creator`] the index is one of these.
+    pub teams: Vec<Kind>,
     /// Workers of the team with most accesses; at least 1 when there is a thread.
     pub workers: u32,
     /// Processes that work.
@@ -114,7 +124,8 @@ impl Roles {
         let idle = vec![0; threads as usize];
         let place_of = (0..threads as usize).collect();
         let of_thread = (0..threads).map(role).collect();
-        Roles { of_thread, kinds: Vec::new(), workers: threads, processes: 1, place_of, idle }
+        let (kinds, teams) = Default::default();
+        Roles { of_thread, kinds, teams, workers: threads, processes: 1, place_of, idle }
     }
 
     /// Whether the profile names no thread.
@@ -206,13 +217,23 @@ pub fn roles(summary: &Summary) -> Roles {
     let activity = Activity::of(summary);
     let (mut kinds, rounds) = Kinds::in_rounds(summary, &main_of);
     let mut work = Work::of(summary, &activity, &kinds);
-    let singles = singles(summary, &kinds, &work);
-    if !singles.is_empty() {
-        kinds = Kinds::of(summary, &main_of, &singles, &rounds);
-        work = Work::of(summary, &activity, &kinds);
+    let joined = |family: &HashMap<Key, usize>| {
+        let kinds = Kinds::of(summary, &main_of, family, &rounds);
+        let work = Work::of(summary, &activity, &kinds);
+        (kinds, work)
+    };
+    let family = singles(summary, &kinds, &work);
+    let alike = of_one_task(&family);
+    if !alike.is_empty() {
+        (kinds, work) = joined(&alike);
     }
-    let ranks = Ranks { kinds: &kinds, work: &work }.all();
-    finish(summary, &kinds, work, &ranks)
+    if family.is_empty() {
+        let ranks = Ranks { kinds: &kinds, work: &work }.all();
+        return finish(summary, (&kinds, &kinds), (work.kinds.clone(), work), &ranks);
+    }
+    let (teams, of_teams) = joined(&family);
+    let ranks = Ranks { kinds: &teams, work: &of_teams }.all();
+    finish(summary, (&kinds, &teams), (work.kinds, of_teams), &ranks)
 }
 
 /// The main thread of every process: the one with the process's id, else the first.
@@ -266,7 +287,9 @@ impl Work {
             let mut creators: Vec<usize> = own.iter().filter_map(|p| kinds.places[*p].parent).collect();
             creators.sort_unstable();
             creators.dedup();
-            let only_waits = has_no_samples(summary, kinds, &creators, (own, row.slots.len()));
+            let team = (own.as_slice(), row.slots.len());
+            let only_waits =
+                has_no_samples(summary, kinds, &creators, team) || is_blocked(summary, kinds, &creators, team);
             row.creator_works = row.openmp
                 || (!only_waits
                     && (total <= 0.0 || {
@@ -382,6 +405,32 @@ fn has_no_samples(summary: &Summary, kinds: &Kinds, creators: &[usize], (own, wo
     of(creators) == 0 && is_idle(0.0, of(own) as f64 / workers.max(1) as f64, workers + 1)
 }
 
+/// Whether creators of a traced team, whose counts do not tell when they worked, could hardly run beside it: the kernel says
+/// that they were blocked. False where that is not known.
+fn is_blocked(summary: &Summary, kinds: &Kinds, creators: &[usize], (own, workers): (&[usize], usize)) -> bool {
+    let threads = |places: &[usize]| -> Vec<&Thread> {
+        let ids = places.iter().flat_map(|p| &kinds.places[*p].threads);
+        ids.filter_map(|t| summary.threads.get(*t as usize)).collect()
+    };
+    let could_run = |waits: &Waits| waits.seen_ns.saturating_sub(waits.blocked_ns) as f64;
+    let (team, creators) = (threads(own), threads(creators));
+    let lives = || team.iter().map(|t| life(t, summary.duration_ns()));
+    let span = (lives().map(|(from, _)| from).min().unwrap_or(0), lives().map(|(_, to)| to).max().unwrap_or(0));
+    let beside = |creator: &&Thread| {
+        let waits = creator.waits.filter(|waits| waits.seen_ns > 0)?;
+        let (from, to) = life(creator, summary.duration_ns());
+        let outside = (to - from).saturating_sub(to.min(span.1).saturating_sub(from.max(span.0)));
+        // One that waits for threads does so while there are some. Another one may have read files before.
+        let before = if waits.for_threads >= waits.otherwise { outside as f64 } else { 0.0 };
+        Some((could_run(&waits) - before).max(0.0))
+    };
+    let known: Option<Vec<f64>> = creators.iter().map(beside).collect();
+    let of_team: f64 = team.iter().filter_map(|t| t.waits).map(|waits| could_run(&waits)).sum();
+    let mean = of_team / workers.max(1) as f64;
+    let is_traced = summary.header.sampling.sampler == TRACE;
+    is_traced && known.is_some_and(|own| mean > 0.0 && is_idle(own.iter().sum(), mean, workers + 1))
+}
+
 /// Whether a thread with `samples` does not work, when `workers` (itself included) have `mean` on average.
 fn is_idle(samples: f64, mean: f64, workers: usize) -> bool {
     if samples > 0.0 { samples < LEAST_WORK * mean / workers.max(1) as f64 } else { mean >= SAYS_IDLE }
@@ -436,6 +485,18 @@ fn singles(summary: &Summary, kinds: &Kinds, work: &Work) -> HashMap<Key, usize>
         }
     }
     family
+}
+
+/// Of families of single threads the kinds that differ in the place that creates them only, and are known to run the same
+/// function.
+fn of_one_task(family: &HashMap<Key, usize>) -> HashMap<Key, usize> {
+    let runs = |key: &Key, number: usize| (number, key.routine, key.task);
+    let mut groups: HashMap<_, Vec<Key>> = HashMap::new();
+    for (key, number) in family.iter().filter(|(key, _)| key.task.is_some()) {
+        groups.entry(runs(key, *number)).or_default().push(*key);
+    }
+    let several = groups.into_values().filter(|keys| keys.len() > 1).enumerate();
+    several.flat_map(|(number, keys)| keys.into_iter().map(move |key| (key, number))).collect()
 }
 
 /// Gives ranks to places.
@@ -500,12 +561,18 @@ impl Ranks<'_> {
     }
 }
 
-fn finish(summary: &Summary, kinds: &Kinds, work: Work, ranks: &[Option<Rank>]) -> Roles {
-    let role = |place: &usize| {
+/// `ranks` are those of the places of teams.
+fn finish(
+    summary: &Summary,
+    (kinds, teams): (&Kinds, &Kinds),
+    (of_kinds, work): (Vec<Kind>, Work),
+    ranks: &[Option<Rank>],
+) -> Roles {
+    let role = |(place, of_team): (&usize, &usize)| {
         let Place { kind, slot, .. } = kinds.places[*place];
-        Role { kind, slot, rank: ranks[*place] }
+        Role { kind, slot, rank: ranks[*of_team] }
     };
-    let of_thread: Vec<Role> = kinds.place_of.iter().map(role).collect();
+    let of_thread: Vec<Role> = kinds.place_of.iter().zip(&teams.place_of).map(role).collect();
     let mut by_thread = vec![0; of_thread.len()];
     for cell in summary.entries.iter().filter(|e| e.placeable()).flat_map(|e| &e.cells) {
         if let Some(sum) = by_thread.get_mut(cell.thread as usize) {
@@ -528,5 +595,6 @@ fn finish(summary: &Summary, kinds: &Kinds, work: Work, ranks: &[Option<Rank>]) 
     });
     let idle = idle.collect();
     let processes = work.processes.len() as u32;
-    Roles { of_thread, kinds: work.kinds, workers, processes, place_of: kinds.place_of.clone(), idle }
+    let place_of = kinds.place_of.clone();
+    Roles { of_thread, kinds: of_kinds, teams: work.kinds, workers, processes, place_of, idle }
 }

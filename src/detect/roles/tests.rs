@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::*;
-use crate::profile::records::{Header, Location, Module, ObjectKind, Stats, Task};
+use crate::profile::records::{Header, Location, Module, ObjectKind, Stats, Task, Waits};
 use crate::profile::summary::{Cell, Counters};
 
 const MS: u64 = 1_000_000;
@@ -301,6 +301,43 @@ fn threads_with_a_routine_each_are_one_team() {
     assert_eq!(ranks(&run.roles(), &run)[1..], some(&[(0, 4), (1, 4), (2, 4), (3, 4)]));
 }
 
+fn kinds_of(roles: &Roles) -> Vec<usize> {
+    roles.of_thread.iter().map(|role| role.kind).collect()
+}
+
+#[test]
+fn stages_of_one_thread_each_are_kinds_of_their_own_whatever_they_do() {
+    for of_last in [1, 20, 40, 100] {
+        let mut run = Run::new();
+        for (i, accesses) in [20, 100, of_last].into_iter().enumerate() {
+            let stage = run.thread(0, at(PROGRAM, 0x1000 + 0x100 * i as u64), (0, 640));
+            run.works(stage, 0..64, accesses);
+        }
+        let roles = run.roles();
+        assert_eq!((kinds_of(&roles), roles.kinds.len()), (vec![0, 1, 2, 3], 4), "{of_last}");
+        assert!(roles.kinds[1..].iter().all(|kind| kind.width == 1), "{of_last}");
+    }
+}
+
+#[test]
+fn threads_of_two_lines_that_run_one_function_are_one_kind() {
+    let kinds = |functions: [u64; 2]| {
+        let mut run = Run::new();
+        for (i, function) in functions.into_iter().enumerate() {
+            let site = 0x20 + 0x10 * i as u64;
+            of_cxx(&mut run, function, &[site]);
+            let line = Location { function: None, file: Some("/src/two.cpp".into()), line: Some(14 + i as u32) };
+            run.symbols.insert(at(PROGRAM, site), vec![line]);
+        }
+        let roles = run.roles();
+        assert_eq!(ranks(&roles, &run)[1..], some(&[(0, 2), (1, 2)]), "{functions:?}");
+        assert_eq!((roles.teams.len(), roles.teams[1].origins.len()), (2, 2), "{functions:?}");
+        kinds_of(&roles)
+    };
+    assert_eq!(kinds([0x100, 0x100]), [0, 1, 1]);
+    assert_eq!(kinds([0x100, 0x200]), [0, 1, 2]);
+}
+
 /// An outer team of two, each of which works in an inner team of two that is made anew in every step.
 fn nested_teams(accesses_of_outer: u64) {
     let mut run = Run::new();
@@ -375,6 +412,30 @@ fn traced_threads_work_whenever_their_counts_come() {
     assert_eq!(ranks_of(&summary)[1], None, "samples tell that two threads work together");
     summary.header.sampling.sampler = crate::profile::record::TRACE.into();
     assert_eq!(ranks_of(&summary), some(&[(0, 5), (1, 5), (2, 5), (3, 5), (4, 5)]));
+}
+
+/// Main has written all before its team reads it; the counts of both come at the end.
+#[test]
+fn a_traced_main_that_was_blocked_beside_its_team_is_no_worker() {
+    let main_works = |start, blocked_ms: u64, reads_files: bool| {
+        let mut run = Run::new();
+        run.works(0, 63..64, 1000);
+        let team = run.team(4, WORKER, (start, 640));
+        team.iter().for_each(|t| run.works(*t, 63..64, 1000));
+        for t in run.threads.iter_mut() {
+            let (is_main, life) = (t.id == 0, 640 * MS - t.start_ns);
+            let blocked_ns = if is_main { blocked_ms * MS } else { 0 };
+            let (for_threads, otherwise) = if is_main && reads_files { (1, 9) } else { (1, 0) };
+            t.waits = Some(Waits { seen_ns: life, blocked_ns, for_threads, otherwise, ..Waits::default() });
+        }
+        let mut summary = run.summary();
+        summary.header.sampling.sampler = crate::profile::record::TRACE.into();
+        roles(&summary).rank(0).is_some()
+    };
+    assert!(!main_works(10, 625, false));
+    assert!(main_works(10, 100, false));
+    assert!(!main_works(300, 340, false), "it waits for its team");
+    assert!(main_works(300, 300, true), "it may have waited for files");
 }
 
 #[test]

@@ -45,7 +45,7 @@ pub(super) fn facts(view: &View, extra: &Extra) -> Value {
         "items": extra.advice.as_ref().map(|(advice, _)| items(view, advice)),
         "prediction": extra.prediction,
         "fixes": extra.fixes.as_ref().map(|list| fixes(view, extra, list)),
-        "unjudged": extra.fixes.as_ref().and_then(|list| Some(unjudged(view.summary, &view.roles, list)?.remark())),
+        "unjudged": extra.fixes.as_ref().map(|list| unjudged(view.summary, &view.roles, list)),
         "missing": extra.missing,
         "slots": TIME_SLOTS,
         "stacked": stacked(view),

@@ -14,7 +14,7 @@ const FIXES = [
 // Of all objects, or of one.
 function fixes(id = null) {
   const list = (data.fixes || []).filter((f) => id === null || f.id === id);
-  const unjudged = id === null && data.unjudged ? soft(shown(data.unjudged)) : null;
+  const unjudged = id === null && data.unjudged ? soft(data.unjudged.map(shown).join(" ")) : null;
   if (!list.length) return id === null && data.fixes ? section("What to change in the source", soft("Nothing was found."), unjudged) : null;
   return section("What to change in the source", table("fixes", id === null ? FIXES : FIXES.filter((c) => c.title !== "object" && c.title !== "cost"), list, { limit: 20 }),
     soft("The changes that `numamma fixes` lists, those that save most first. Gains are speed-ups of the whole run with this change alone, and the range in which the samples leave them (95 %). A hint is a guess from what samples at pages show."), unjudged);

@@ -33,7 +33,7 @@ async function threadsView() {
     columns.push({ title: "waits", number: true, value: (t) => t.waits_for_threads, words: (t) => t.waits_for_threads === null ? "?" : count(Math.round(t.waits_for_threads)) });
     columns.push({ title: "blocked", number: true, value: (t) => t.blocked_s, words: (t) => t.blocked_s === null ? "?" : seconds(t.blocked_s) });
   }
-  const score = migration && soft(`Migration score ${Math.round(migration.score)}: waits for other threads, after which a thread may be on another CPU, per thread and second; ${migration.score > migration.threshold ? "above" : "not above"} ${migration.threshold}${migration.bound_share ? `; ${share(migration.bound_share)} of them of threads that are bound and stay where they are` : ""}.`);
+  const score = migration && soft(`Migration score ${Math.round(migration.score)}: waits for other threads, after which a thread may be on another CPU, per thread and second; ${migration.score > migration.threshold ? "above" : "not above"} ${migration.threshold}${migration.bound_share ? `; ${share(migration.bound_share)} of them of threads that are bound and stay where they are` : ""}${migration.crowded_share ? `; ${share(migration.crowded_share)} of them in OpenMP teams with more threads than CPUs, which do not count` : ""}.`);
   const kindColumns = [
     { title: "runs", class: "name", value: (k) => k.name, words: (k) => shown(k.name) },
     { title: "threads", number: true, value: (k) => k.threads },
