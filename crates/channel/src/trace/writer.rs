@@ -71,6 +71,7 @@ impl Table {
         let head = map.head(index);
         head.owner.store(owner, Relaxed);
         head.born_ns.store(monotonic_ns(), Relaxed);
+        head.left_ns.store(0, Relaxed);
         head.shift.store(shift, Relaxed);
         header.high_water.fetch_max(index as u32 + 1, AcqRel);
         // Release pairs with the recorder's Acquire: it sees the fields above.
@@ -123,6 +124,11 @@ impl Table {
             }
         }
         None
+    }
+
+    /// Says that its thread goes on with another table: what is counted here happened before.
+    pub fn leave(&self, map: Map) {
+        map.head(self.index).left_ns.store(monotonic_ns(), Relaxed);
     }
 
     /// Says that nothing more is written to the table, and unmaps it.
