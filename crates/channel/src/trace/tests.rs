@@ -30,7 +30,16 @@ fn counts_are_read_once_each() {
     count(map, &table, 0x5000_1234, 0x40_1000, false, 5);
     count(map, &table, 0x5000_1ff8, 0x40_1000, false, 2);
     count(map, &table, 0x5000_1234, 0x40_1000, true, 1);
-    let tally = |addr, write, count| Tally { pid: 7, tid: 9, addr, ip: 0x40_1000, write, since_ns: 0, until_ns: u64::MAX, count };
+    let tally = |addr, write, count| Tally {
+        pid: 7,
+        tid: 9,
+        addr,
+        ip: 0x40_1000,
+        write,
+        since_ns: 0,
+        until_ns: u64::MAX,
+        count,
+    };
     assert_eq!(collected(&mut trace), [tally(0x5000_1234, false, 7), tally(0x5000_1234, true, 1)]);
     assert_eq!(collected(&mut trace), []);
     count(map, &table, 0x5000_1000, 0x40_1000, false, 3);

@@ -1,5 +1,5 @@
-//! What the kernel tells in a window, and the answers: pages are moved back for threads that wait, and followed where the
-//! program changes its address space.
+//! What the kernel tells in a window, and the answers: pages are moved back for threads that wait, and followed where
+//! the program changes its address space.
 
 use core::ffi::c_int;
 
@@ -130,8 +130,8 @@ impl Serving<'_> {
 
     /// The contents of a range are not wanted any more. New memory there may be of another kind.
     ///
-    /// The end of a mapping is told after it, and what came to its place then may have been told before. So the pages of
-    /// a part that moved there stay: if it was the part that ended, the kernel refuses to bring them.
+    /// The end of a mapping is told after it, and what came to its place then may have been told before. So the pages
+    /// of a part that moved there stay: if it was the part that ended, the kernel refuses to bring them.
     fn forget(&mut self, start: usize, end: usize, which: impl Fn(&Pages) -> bool) {
         for pages in self.pages.iter_mut().filter(|pages| pages.start < end && start < pages.end && which(pages)) {
             pages.set_away(start, end, false);
@@ -139,7 +139,8 @@ impl Serving<'_> {
         }
     }
 
-    /// mremap moved a range: its pages go to where it is now, at once or, where an event that waits forbids it, like others.
+    /// mremap moved a range: its pages go to where it is now, at once or, where an event that waits forbids it, like
+    /// others.
     fn follow(&mut self, from: usize, to: usize, len: usize) {
         // What was there before has ended.
         self.forget(to, to.saturating_add(len), |_| true);
@@ -167,8 +168,8 @@ impl Serving<'_> {
         }
     }
 
-    /// Makes ranges of their own of the part that is at `to` now, and of what is behind it; false when there is no place for
-    /// that.
+    /// Makes ranges of their own of the part that is at `to` now, and of what is behind it; false when there is no
+    /// place for that.
     fn hand_over(&mut self, index: usize, page: usize, len: usize, to: usize) -> bool {
         let mut free = self.pages.iter().enumerate().filter(|(_, pages)| pages.is_free()).map(|(place, _)| place);
         let (Some(first), Some(second)) = (free.next(), free.next()) else { return false };
@@ -183,8 +184,8 @@ impl Serving<'_> {
         true
     }
 
-    /// A forked child gets copies of the pages that are away, and is then on its own. Until then it is served as its parent
-    /// is: a change of its address space waits to be read, and as long as it does nothing can be copied.
+    /// A forked child gets copies of the pages that are away, and is then on its own. Until then it is served as its
+    /// parent is: a change of its address space waits to be read, and as long as it does nothing can be copied.
     fn copy_to(&mut self, child: Userfault) {
         match Twins::of(self.pages) {
             Some(mut twins) => {
@@ -253,9 +254,9 @@ struct Way {
 }
 
 impl Way {
-    /// Moves the pages of `page..page + len` to `to`, and remembers that they are not away. Where a page cannot be moved it
-    /// is copied. After an error pages from the first one that stayed on are still away: only if an event waits to be read
-    /// or memory is short, as one that has no place any more is given up.
+    /// Moves the pages of `page..page + len` to `to`, and remembers that they are not away. Where a page cannot be
+    /// moved it is copied. After an error pages from the first one that stayed on are still away: only if an event
+    /// waits to be read or memory is short, as one that has no place any more is given up.
     fn bring(self, pages: &mut Pages, page: usize, to: usize, len: usize, wake: bool) -> Result<(), c_int> {
         let mut done = 0;
         while done < len {
@@ -286,8 +287,8 @@ impl Way {
     }
 }
 
-/// Copies a page from its room; the error code where that fails. There may be none, as the kernel has dropped it: a copy
-/// would wait for that, for ever, as it is this thread that would have to answer.
+/// Copies a page from its room; the error code where that fails. There may be none, as the kernel has dropped it: a
+/// copy would wait for that, for ever, as it is this thread that would have to answer.
 fn copy_page(fault: Userfault, pagemap: c_int, to: usize, side: usize) -> Option<c_int> {
     if !has_page(pagemap, side) {
         return Some(libc::EEXIST);
