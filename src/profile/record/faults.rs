@@ -12,6 +12,8 @@ pub const FAULT: &str = "fault";
 
 /// What the note says first where the preload made no page fault.
 const NO_WINDOW: &str = "no window of the fault sampler began";
+/// What it says first where the preload did not come so far.
+const NOT_BEGUN: &str = "the fault sampler did not begin";
 
 const MILLION: f64 = 1e6;
 
@@ -44,7 +46,7 @@ pub fn note_of_balancing(uses: u64) -> String {
 
 /// Whether a note says that no page was made to fault.
 pub fn has_no_window(notes: &[String]) -> bool {
-    notes.iter().any(|note| note.starts_with(NO_WINDOW))
+    notes.iter().any(|note| note.starts_with(NO_WINDOW) || note.starts_with(NOT_BEGUN))
 }
 
 /// What is to be said of the sampler when the program has ended.
@@ -86,7 +88,7 @@ pub fn note(faults: &Faults) -> String {
                 count(&faults.waited_ns) as f64 / windows as f64 / MILLION
             )
         }
-        _ => "the fault sampler did not begin: the program ended before it, or loads no preload library".to_owned(),
+        _ => format!("{NOT_BEGUN}: the program ended before it, or loads no preload library"),
     }
 }
 
@@ -115,6 +117,8 @@ mod tests {
         faults.windows.store(2, Relaxed);
         assert!(note(&faults).contains(" 2 windows, about 150 pages") && !has_no_window(&[note(&faults)]));
         faults.windows.store(0, Relaxed);
+        assert!(has_no_window(&[note(&faults)]));
+        faults.state.store(0, Relaxed);
         assert!(has_no_window(&[note(&faults)]));
     }
 }
