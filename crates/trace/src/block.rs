@@ -384,7 +384,9 @@ impl Block {
         if let Some(counter) = counter {
             let access = Access { address, write, count, site, thread: self.number.get() };
             // What was counted before is known, unless the page is watched: the hooks do the same.
-            let is_new = counter.load(Ordering::Relaxed) == 0;
+            // SAFETY: as above.
+            let is_known = || unsafe { (*self.previous.get()).as_ref() }.is_some_and(|table| table.has(key));
+            let is_new = counter.load(Ordering::Relaxed) == 0 && !is_known();
             let keeps = sharing().is_none_or(|sharing| {
                 !is_new && !sharing.may_watch(address) || sharing.access(traced, access, forget_page)
             });

@@ -96,6 +96,8 @@ fn a_full_table_says_so() {
     let room = (1..).take_while(|page| of(*page).is_some()).count();
     assert_eq!(room, (1 << FIRST_SHIFT) / 16 * 15);
     assert!(table.is_full() && of(1).is_some());
+    let has = |page: u64| table.has(key(page << 12, site(map, 0x40_1000, false)).unwrap());
+    assert!(has(1) && has(room as u64) && !has(room as u64 + 1));
 }
 
 #[test]
