@@ -1,4 +1,4 @@
-// Truth: main writes 256 pages 100 times, then makes two threads that read all of them for 300 ms; then it writes nothing.
+// Truth: main writes 256 pages 100 times, then makes two threads that read all of them for 300 ms, as main does itself.
 #include <pthread.h>
 #include <stdint.h>
 #include <time.h>
@@ -26,10 +26,11 @@ int main(void) {
         for (int word = 0; word < WORDS; word++)
             ((volatile uint64_t *)table)[word] = pass;
     pthread_t threads[2];
-    uint64_t sums[2];
+    uint64_t sums[2], own;
     for (int n = 0; n < 2; n++)
         pthread_create(&threads[n], 0, reads, &sums[n]);
+    reads(&own);
     for (int n = 0; n < 2; n++)
         pthread_join(threads[n], 0);
-    return sums[0] < sums[1] ? 0 : sums[1] == 0;
+    return sums[0] == 0 || sums[1] == 0 || own == 0;
 }
