@@ -1,9 +1,9 @@
 //! What to change in the source: the findings that a policy mends in each run, as changes that last, and those that no
 //! policy mends.
 //!
-//! Kinds and words follow the fix advice of NumaPerf (Zhao et al.: NumaPerf: Predictive NUMA Profiling, ICS 2021), as far
-//! as samples at pages can tell them. False and true sharing of cache lines is proven by the `trace` sampler only, and a
-//! hint with others. Waits for locks are counted for the threads that may move by them, and not by lock.
+//! Kinds and words follow the fix advice of NumaPerf (Zhao et al.: NumaPerf: Predictive NUMA Profiling, ICS 2021), as
+//! far as samples at pages can tell them. False and true sharing of cache lines is proven by the `trace` sampler only,
+//! and a hint with others. Waits for locks are counted for the threads that may move by them, and not by lock.
 
 use std::collections::BTreeMap;
 
@@ -42,8 +42,8 @@ const HOT_SMALL: f64 = 0.05;
 /// Name of the advised policy in a prediction.
 const ADVISED: &str = "advised";
 
-/// The fixes for a program, those of the highest predicted saving first, hints last. `advice` is that of `summary` and its
-/// `patterns` for `target`.
+/// The fixes for a program, those of the highest predicted saving first, hints last. `advice` is that of `summary` and
+/// its `patterns` for `target`.
 ///
 /// # Errors
 /// As [`super::predict()`].
@@ -116,8 +116,8 @@ pub fn unplaced(summary: &Summary, roles: &Roles, advice: &Advice) -> Vec<String
     advice.items.iter().filter(|item| item.share > MOST && item.pattern.is_some()).filter_map(reason).collect()
 }
 
-/// What all placements of a list of [`fixes`] are expected to bring together, where that is more than what they bring one
-/// after the other: each alone leaves so much on one node that the others do not pay.
+/// What all placements of a list of [`fixes`] are expected to bring together, where that is more than what they bring
+/// one after the other: each alone leaves so much on one node that the others do not pay.
 ///
 /// # Errors
 /// As [`super::predict()`].
@@ -156,7 +156,11 @@ fn of_object(summary: &Summary, roles: &Roles, item: &Item, entry: &Entry) -> Ve
         Some(PolicyKind::Interleave | PolicyKind::WeightedInterleave) => {
             out.push(new(
                 FixKind::Interleave,
-                format!("interleave {} over the nodes: numa_alloc_interleaved, or mbind(MPOL_INTERLEAVE) before it is written", in_words(entry)),
+                format!(
+                    "interleave {} over the nodes: numa_alloc_interleaved, or mbind(MPOL_INTERLEAVE) before it is \
+                     written",
+                    in_words(entry)
+                ),
                 pattern.evidence.clone(),
             ));
             // All use all of it at random; that one thread filled it before is no other use, where all is counted.
@@ -275,13 +279,15 @@ fn is_bound_by_policy(advice: &Advice) -> bool {
     advice.policy.threads.as_ref().is_some_and(|threads| threads.bind != Bind::None)
 }
 
-/// How to bind threads as `bind = "compact"` of a policy does: in order, the same number on each node. In OpenMP that is
-/// `spread`, for nested teams too; `close` would put all on the first nodes of a machine with more cores than threads.
+/// How to bind threads as `bind = "compact"` of a policy does: in order, the same number on each node. In OpenMP that
+/// is `spread`, for nested teams too; `close` would put all on the first nodes of a machine with more cores than
+/// threads.
 fn how_to_bind(summary: &Summary) -> &'static str {
     match roles(summary).kinds.iter().any(|kind| kind.openmp) {
         true => "start it with OMP_PROC_BIND=spread OMP_PLACES=cores",
         false => {
-            "bind its threads as they start (pthread_setaffinity_np): in their order, the same number to the CPUs of each node"
+            "bind its threads as they start (pthread_setaffinity_np): in their order, the same number to the CPUs of \
+             each node"
         }
     }
 }

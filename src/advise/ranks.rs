@@ -1,5 +1,5 @@
-//! One policy for processes that differ: advice for each group of ranks, put together with `ranks` in the rules; of runs
-//! without ranks, which a rule cannot tell apart, the advice for those in which the object costs most.
+//! One policy for processes that differ: advice for each group of ranks, put together with `ranks` in the rules; of
+//! runs without ranks, which a rule cannot tell apart, the advice for those in which the object costs most.
 
 use numamma_plan::nodes::format_runs;
 use numamma_plan::policy::{ObjectRule, Phase, Policy};
@@ -12,9 +12,9 @@ pub fn of_group(mut advice: Advice, part: f64) -> Advice {
     advice
 }
 
-/// The advice of several groups of ranks as one, each by [`of_group`]. Of an object that all groups place alike there is one rule; else each
-/// group has its own, with its ranks. What is not about objects is that of the first group, the largest: its ranks
-/// include all that were not profiled, so that the policy also serves a larger job.
+/// The advice of several groups of ranks as one, each by [`of_group`]. Of an object that all groups place alike there
+/// is one rule; else each group has its own, with its ranks. What is not about objects is that of the first group, the
+/// largest: its ranks include all that were not profiled, so that the policy also serves a larger job.
 pub fn for_ranks(groups: Vec<(Vec<u32>, Advice)>) -> Advice {
     let lists = lists(&groups);
     let mut groups = groups.into_iter();
@@ -46,9 +46,9 @@ pub fn for_ranks(groups: Vec<(Vec<u32>, Advice)>) -> Advice {
     put_together(policy, items, remarks)
 }
 
-/// The advice of several groups of runs as one, each by [`of_group`]: of each object that of the group in which it costs
-/// most, of two alike the larger one. What is not about objects is that of the first group, the largest. Objects that are
-/// placed for another group have its name.
+/// The advice of several groups of runs as one, each by [`of_group`]: of each object that of the group in which it
+/// costs most, of two alike the larger one. What is not about objects is that of the first group, the largest. Objects
+/// that are placed for another group have its name.
 pub fn for_runs(groups: Vec<(String, Advice)>) -> Advice {
     let mut groups = groups.into_iter();
     let Some((_, mut all)) = groups.next() else { return none() };
@@ -162,8 +162,8 @@ fn add_phases(phases: &mut Vec<Phase>, more: &[Phase]) {
     }
 }
 
-/// An item that moves only in phases that the policy has as its own advice means them. One whose phase begins at another
-/// time than that of the same name in the policy stays where it is.
+/// An item that moves only in phases that the policy has as its own advice means them. One whose phase begins at
+/// another time than that of the same name in the policy stays where it is.
 fn with_known_phases(mut item: Item, policy: &[Phase], own: &[Phase]) -> Item {
     let named = |phases: &[Phase], name: &str| phases.iter().find(|p| p.name == name).cloned();
     let known = |name: &str| named(policy, name).is_some() && named(policy, name) == named(own, name);
@@ -174,8 +174,8 @@ fn with_known_phases(mut item: Item, policy: &[Phase], own: &[Phase]) -> Item {
 fn add_remarks(remarks: &mut Vec<String>, lists: &[String], policy: &Policy, others: &[Advice]) {
     let some = lists.get(1..).unwrap_or_default().join("; ");
     remarks.push(format!(
-        "Some objects are used in another way by these ranks than by the others: {some}. Rules with `ranks` are for these \
-         ranks only, and their `why` counts in parts of the cost of these."
+        "Some objects are used in another way by these ranks than by the others: {some}. Rules with `ranks` are for \
+         these ranks only, and their `why` counts in parts of the cost of these."
     ));
     let differ = others.iter().any(|a| (&a.policy.threads, &a.policy.teams) != (&policy.threads, &policy.teams));
     if differ {

@@ -18,8 +18,8 @@ use crate::topology::Topology;
 /// A policy places an unmodified program in each run; these are changes that last, and what no policy mends: where one
 /// thread initialises data that many use, what to interleave or to copy for each node, which threads have more work
 /// than others, which blocks are freed by other threads than those that allocated them, and what threads write in one
-/// cache line: proven by the trace sampler, hints with others. Each has the gain that is expected on the target, with its
-/// range (95 %, errors of the model are not in it), or says why it has none and
+/// cache line: proven by the trace sampler, hints with others. Each has the gain that is expected on the target, with
+/// its range (95 %, errors of the model are not in it), or says why it has none and
 /// what is known instead. What a policy does as well is marked so. Lines need debug information (-g).
 #[derive(Debug, clap::Args)]
 pub struct Args {

@@ -448,5 +448,9 @@ fn next(recorded: &Recorded, command: &[OsString]) -> String {
         let words: Vec<String> = command.iter().map(|word| shell_word(&word.to_string_lossy())).collect();
         return format!("`numamma profile --follow -- {}` records the processes that it starts, too", words.join(" "));
     }
+    if record::has_no_window(&recorded.notes) && !command.is_empty() {
+        let words: Vec<String> = command.iter().map(|word| shell_word(&word.to_string_lossy())).collect();
+        return format!("`numamma profile --sampler timer -- {}` needs no windows", words.join(" "));
+    }
     format!("`numamma report{file}` shows what was seen; to advise takes samples at memory accesses")
 }

@@ -87,7 +87,8 @@ fn alternate(view: &ObjectView, whole: &Pattern, groups: &[Group], judge: &impl 
         let mut that_count = used.iter().zip(groups).filter(|(used, _)| used.total() >= MIXED_SHARE * total);
         !that_count.all(|(used, group)| whole_serves(&phase.pattern, &group.pattern, used))
     };
-    let changes = |g: &Group| !change_points::parts(&g.samples, &g.pattern, view.size, view.threads, judge).is_empty();
+    let changes =
+        |g: &Group| !change_points::parts(&g.samples, &g.pattern, &change_points::Object::of(view), judge).is_empty();
     whole.segments.iter().all(is_mix) && !groups.iter().any(changes)
 }
 

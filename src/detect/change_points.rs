@@ -10,9 +10,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use super::limits::{AS_GOOD, EVIDENCE_NATS, PHASE_SHARE, SERIAL_PHASE, STRUCTURE_MIN};
+use super::limits::{AS_GOOD, EVIDENCE_NATS, PHASE_SHARE, SERIAL_PHASE, SIGHTINGS, STRUCTURE_MIN};
 use super::samples::Samples;
-use super::{Pattern, PatternKind};
+use super::{ObjectView, Pattern, PatternKind};
 use crate::profile::summary::TIME_SLOTS;
 
 /// Page bins and thread groups: 256 shares are still estimated by a few thousand samples, and no placement on up to 16
@@ -150,8 +150,27 @@ pub(crate) struct Part {
     pub slots: (u16, u16),
     /// Independent samples in it.
     pub weight: f64,
+    /// Accesses by page.
+    sightings: f64,
     /// The pattern of these samples.
     pub pattern: Pattern,
+}
+
+/// What is known of the object beside its samples.
+pub(crate) struct Object {
+    /// Bytes.
+    pub span: u64,
+    /// Workers.
+    pub threads: u32,
+    /// Sightings of each page that a phase must have.
+    pub least: f64,
+}
+
+impl Object {
+    pub fn of(view: &ObjectView) -> Object {
+        let least = if view.sampling.once { SIGHTINGS } else { 0.0 };
+        Object { span: view.size, threads: view.threads, least }
+    }
 }
 
 /// Parts of the run that need different placements, in order of time; none when one placement suits the whole run.
@@ -159,10 +178,10 @@ pub(crate) struct Part {
 pub(crate) fn parts(
     samples: &Samples,
     whole: &Pattern,
-    span: u64,
-    threads: u32,
+    object: &Object,
     judge: impl Fn(&Samples) -> Pattern,
 ) -> Vec<Part> {
+    let &Object { span, threads, least } = object;
     let edges = change_points(samples);
     if edges.len() < 2 || edges.len() > MOST_SEGMENTS {
         return Vec::new();
@@ -170,13 +189,17 @@ pub(crate) fn parts(
     let total = samples.total();
     let mut parts: Vec<Part> = Vec::new();
     let mut start = 0;
+    let is_short = |part: &Part| part.weight < PHASE_SHARE * total || part.sightings < least;
     for end in edges {
         let part = part(samples, (start, end), &judge);
         start = end;
         match parts.last_mut() {
-            // Parts with few samples, and parts with the placement of the part before, are merged with it.
+            // Parts with few samples, and parts with the placement of the part before, are merged with it; so are those
+            // after one in which the pages were not seen often enough.
             Some(last)
-                if part.weight < PHASE_SHARE * total || same_placement(&last.pattern, &part.pattern, span, threads) =>
+                if is_short(&part)
+                    || last.sightings < least
+                    || same_placement(&last.pattern, &part.pattern, span, threads) =>
             {
                 *last = self::part(samples, (last.slots.0, end), &judge);
             }
@@ -220,7 +243,7 @@ fn is_spread(p: &Pattern) -> bool {
 
 fn part(samples: &Samples, slots: (u16, u16), judge: &impl Fn(&Samples) -> Pattern) -> Part {
     let part = samples.only(|s| s.slot >= slots.0 && s.slot < slots.1);
-    Part { slots, weight: part.total(), pattern: judge(&part) }
+    Part { slots, weight: part.total(), sightings: part.sightings(), pattern: judge(&part) }
 }
 
 /// Number of offsets at which the owners of two patterns are compared.
@@ -259,4 +282,62 @@ fn owner(p: &Pattern, at: u64) -> Option<u32> {
     let inside = p.period.map_or(at, |period| at % period.max(1));
     let slice = p.slices.get(p.slices.partition_point(|s| s.end <= inside)).or(p.slices.last())?;
     Some(slice.thread)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::detect::{PageAccess, Sampling, classify};
+    use crate::profile::summary::AccessFilter;
+
+    const PAGES: u32 = 2048;
+    const THREADS: u32 = 4;
+
+    /// An object of which every page is first used once in each of some windows, in the order of its pages, by the thread
+    /// that `owner` says of a window and a page.
+    fn seen_once(windows: u32, owner: impl Fn(u32, u32) -> u32) -> ObjectView {
+        let slots = u32::from(TIME_SLOTS) / windows;
+        let seen = |window: u32, page: u32| PageAccess {
+            instance: 0,
+            page,
+            thread: owner(window, page),
+            slot: (window * slots + page * slots / PAGES) as u16,
+            reads: 1.0,
+            writes: 0.0,
+        };
+        ObjectView {
+            size: u64::from(PAGES) * 4096,
+            skew: 0,
+            page_size: 4096,
+            threads: THREADS,
+            others: 0,
+            instances: 1,
+            cost_share: 1.0,
+            hot: true,
+            accesses: (0..windows).flat_map(|w| (0..PAGES).map(move |p| (w, p))).map(|(w, p)| seen(w, p)).collect(),
+            rows: Vec::new(),
+            filter: AccessFilter::All,
+            sampling: Sampling { once: true, ..Sampling::default() },
+            by_code: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_order_of_first_uses_in_a_window_is_no_phase() {
+        // Of threads that pass over a table beside each other one is ahead for a while, then another.
+        let ahead = |window: u32, page: u32| (page / 300 + window) % THREADS;
+        let view = seen_once(2, ahead);
+        let each = ObjectView { sampling: Sampling::default(), ..view.clone() };
+        assert_eq!(classify(&each).kind, PatternKind::Phased, "each access a sample of its own");
+        assert_ne!(classify(&view).kind, PatternKind::Phased);
+    }
+
+    #[test]
+    fn phases_of_several_windows_are_found() {
+        let slices = |page: u32| page * THREADS / PAGES;
+        let view = seen_once(16, |window, page| if window < 8 { slices(page) } else { THREADS - 1 - slices(page) });
+        let pattern = classify(&view);
+        assert_eq!(pattern.kind, PatternKind::Phased, "{}", pattern.evidence);
+        assert_eq!(pattern.segments.iter().map(|s| s.end_slot).collect::<Vec<_>>(), [TIME_SLOTS / 2, TIME_SLOTS]);
+    }
 }

@@ -93,6 +93,11 @@ pub const SAMPLES_PER_SLICE: f64 = 2.0;
 /// Share of an object's samples that a phase must have: a shorter one cannot pay for moving the pages twice.
 pub const PHASE_SHARE: f64 = 0.05;
 
+/// Sightings of each page that a phase must have where each is seen once in a window (fault sampler): the order in which
+/// pages are first used in a window is that of one pass over the object, and which thread is first there says nothing of
+/// other passes. A second sighting is the first one that can agree.
+pub const SIGHTINGS: f64 = 2.0;
+
 /// Share of writes that "only read" tolerates: skid can charge a neighbouring store, and a copy per node that is
 /// discarded once in 200 accesses still pays.
 pub const READ_ONLY_STRAY: f64 = 0.005;

@@ -170,8 +170,8 @@ fn in_time(
         return whole;
     }
     let late = (from > 0).then(|| timed.only(|s| s.slot >= from));
-    let parts =
-        change_points::parts(late.as_ref().unwrap_or(timed), &whole, view.size, view.threads, |part| judge(view, part));
+    let object = change_points::Object::of(view);
+    let parts = change_points::parts(late.as_ref().unwrap_or(timed), &whole, &object, |part| judge(view, part));
     if parts.is_empty() { whole } else { phased(view, all, whole, parts) }
 }
 

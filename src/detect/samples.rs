@@ -126,6 +126,13 @@ impl Samples {
         Samples { list, ranks: self.ranks.clone(), ..*self }
     }
 
+    /// Accesses by page that has any; 0 without any.
+    pub fn sightings(&self) -> f64 {
+        let pages = self.list.chunk_by(|a, b| (a.instance, a.page) == (b.instance, b.page)).count();
+        let accesses = self.total() / self.scale.max(f64::MIN_POSITIVE);
+        accesses / ((pages.max(1) as u64) << self.shift) as f64
+    }
+
     /// Independent samples in all.
     pub fn total(&self) -> f64 {
         self.list.iter().map(|s| f64::from(s.weight)).sum()

@@ -1,5 +1,6 @@
 //! The input of the detectors, made from the summary of a profile.
 
+use crate::profile::record::FAULT;
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::{AccessFilter, Cell, CodePart, Entry, Summary};
 
@@ -46,6 +47,8 @@ pub struct Sampling {
     pub duration_s: f64,
     /// Samples per second and thread; 0 when unknown.
     pub rate_hz: f64,
+    /// Whether each page is seen once in a window of time, however often it is used.
+    pub once: bool,
 }
 
 /// The input of the detectors for one object.
@@ -164,6 +167,7 @@ pub(crate) fn view_with(
         sampling: Sampling {
             duration_s: summary.duration_ns() as f64 / 1e9,
             rate_hz: if period_ns == 0 { 0.0 } else { 1e9 / period_ns as f64 },
+            once: summary.header.sampling.sampler == FAULT,
         },
     }
 }

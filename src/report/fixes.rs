@@ -69,8 +69,8 @@ pub fn place(place: &Place) -> String {
     format!("{}: {}{at}", place.role, if place.function.is_empty() { "?" } else { &place.function })
 }
 
-/// A log with one run; gains are those on `machine`. A fix without a source line is located in the `program`: readers leave
-/// out results without a location.
+/// A log with one run; gains are those on `machine`. A fix without a source line is located in the `program`: readers
+/// leave out results without a location.
 pub fn sarif(fixes: &[Fix], machine: &str, program: &str) -> Value {
     let rules: Vec<Value> = FixKind::ALL
         .iter()

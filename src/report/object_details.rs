@@ -2,8 +2,8 @@
 //! code.
 
 use super::matrix::{Matrix, sparkline};
-use super::style::{Paint, heading, indent, labelled};
-use super::table::{Column, fit};
+use super::style::{Paint, heading, labelled, table};
+use super::table::Column;
 use super::units::{bytes, count, duration, middle, percent, plural, ranges};
 use super::{View, by_others_words, kind_word};
 use crate::profile::summary::{Entry, How, TIME_SLOTS, base_name, ratio};
@@ -240,7 +240,7 @@ fn threads(out: &mut String, view: &View, e: &Entry, width: usize) {
         columns.push(Column::new("remote", true, 1, cells(&|(_, c)| super::remote_words(view, c))));
     }
     columns.push(Column::new("by others", true, 1, cells(&|(t, _)| by_others_words(&view.by_others(e, Some(*t))))));
-    indent(out, &fit(columns, width - 2, 8, view.options.color).0);
+    table(out, columns, width, 8, view.options.color);
     if threads.len() > shown.len() {
         let rest = ranges(threads[shown.len()..].iter().map(|t| t.0));
         out.push_str(&format!("  and threads {}\n", middle(&rest, width - 14)));
@@ -263,5 +263,5 @@ fn code(out: &mut String, view: &View, e: &Entry, width: usize) {
         Column::new("reads", true, 0, cells(&|(_, c)| count(c.reads))),
         Column::new("writes", true, 0, cells(&|(_, c)| count(c.writes))),
     ];
-    indent(out, &fit(columns, width - 2, 20, view.options.color).0);
+    table(out, columns, width, 20, view.options.color);
 }

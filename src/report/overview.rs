@@ -2,8 +2,8 @@
 
 use numamma_kernel::terminal::shell_word;
 
-use super::style::{Paint, heading, indent, labelled};
-use super::table::{Column, fit};
+use super::style::{Paint, heading, labelled, table};
+use super::table::Column;
 use super::units::{bytes, count, date, duration, middle, percent, percents, plural};
 use super::{Overhead, View, by_others_words, kind_word, sample_account, shared_lines, thread_table};
 use crate::detect::{Pattern, PatternKind};
@@ -207,13 +207,7 @@ fn objects(out: &mut String, view: &View, width: usize) {
         labelled(out, "none", "no sample was attributed to an object; see below where the samples went", width);
         return;
     }
-    let (table, hidden) = fit(columns(view, &shown), width.saturating_sub(2), MIN_NAME, view.options.color);
-    indent(out, &table);
-    if !hidden.is_empty() {
-        let text = format!("hidden: {} (COLUMNS=200 shows them, or --json)", hidden.join(", "));
-        let paint = Paint(view.options.color);
-        super::units::wrap(&text, width - 2).iter().for_each(|l| out.push_str(&format!("  {}\n", paint.dim(l))));
-    }
+    table(out, columns(view, &shown), width, MIN_NAME, view.options.color);
 }
 
 fn columns(view: &View, shown: &[&Entry]) -> Vec<Column> {
@@ -313,7 +307,7 @@ fn account(out: &mut String, view: &View, width: usize) {
         Column::new("share of cost", true, 0, cost),
         Column::new("share of samples", true, 0, percents(&samples)),
     ];
-    indent(out, &fit(columns, width.saturating_sub(2), MIN_NAME, view.options.color).0);
+    table(out, columns, width, MIN_NAME, view.options.color);
 }
 
 fn next_step(out: &mut String, view: &View, width: usize) {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use serde_json::{Value, json};
 
 use super::View;
-use super::style::{heading, indent, labelled};
-use super::table::{Column, fit};
+use super::style::{heading, labelled, table};
+use super::table::Column;
 use super::units::{bytes, count, duration, percent, plural, printable, ranges};
 use crate::detect::Pattern;
 use crate::merge::{Difference, Many, Member, Outlier};
@@ -282,7 +282,7 @@ impl Processes<'_> {
             Column::new("of its cost", true, 0, cells(&|(_, row)| percent(row.share))),
             Column::new("accesses", true, 1, cells(&|(_, row)| count(row.accesses))),
         ];
-        indent(out, &fit(columns, width.saturating_sub(2), MIN_NAME, view.options.color).0);
+        table(out, columns, width, MIN_NAME, view.options.color);
         if cut > 0 {
             out.push_str(&format!("  {cut} rows of less cost are not shown (--all)\n"));
         }

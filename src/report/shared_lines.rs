@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::View;
-use super::style::{heading, indent};
-use super::table::{Column, fit};
+use super::style::{heading, indent, table};
+use super::table::Column;
 use super::units::{count, middle};
 use crate::detect::{REMOTE_SCORE, SHARING_SCORE, Shared, Side, sharing, sharing_score};
 
@@ -44,10 +44,19 @@ pub(super) fn render(out: &mut String, view: &View, width: usize) {
         ),
     );
     if lines.is_empty() {
-        return indent(out, "no line is lost to other threads often");
+        return indent(out, none_reported(score));
     }
     let shown = &lines[..lines.len().min(limit)];
-    indent(out, &fit(columns(view, shown), width.saturating_sub(2), MIN_NAME, view.options.color).0);
+    table(out, columns(view, shown), width, MIN_NAME, view.options.color);
+}
+
+/// What stands in place of the table. The score is the sum of all lines, and also of what costs the run next to nothing.
+fn none_reported(score: f64) -> &'static str {
+    if score > SHARING_SCORE {
+        "no line alone is lost so often, or its losses take too small a part of the time, that a change of it would pay"
+    } else {
+        "no line is lost to other threads often"
+    }
 }
 
 fn columns(view: &View, shown: &[Shared]) -> Vec<Column> {
@@ -108,4 +117,15 @@ pub(super) fn json(view: &View) -> Value {
         "remote_score": { "value": remote, "threshold": REMOTE_SCORE },
         "lines": sharing(view.summary).iter().map(line).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_score_above_its_threshold_is_not_followed_by_the_opposite() {
+        assert_eq!(none_reported(SHARING_SCORE), "no line is lost to other threads often");
+        assert!(none_reported(1.1 * SHARING_SCORE).starts_with("no line alone"));
+    }
 }

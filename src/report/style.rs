@@ -1,6 +1,7 @@
 //! Colours, or none; headings and the blocks under them.
 
 use super::View;
+use super::table::{Column, fit};
 use super::units::{middle, wrap};
 
 /// Wraps text in escape sequences when colours are on.
@@ -40,6 +41,16 @@ pub(super) fn labelled(out: &mut String, label: &str, text: &str, width: usize) 
 /// A bold line after an empty one.
 pub(super) fn heading(out: &mut String, view: &View, width: usize, text: &str) {
     out.push_str(&format!("\n{}\n", Paint(view.options.color).bold(&middle(text, width))));
+}
+
+/// A table under its heading, and the names of the columns that found no room.
+pub(super) fn table(out: &mut String, columns: Vec<Column>, width: usize, least_name: usize, color: bool) {
+    let (table, hidden) = fit(columns, width.saturating_sub(2), least_name, color);
+    indent(out, &table);
+    if !hidden.is_empty() {
+        let text = format!("hidden: {} (COLUMNS=200 shows them, or --json)", hidden.join(", "));
+        wrap(&text, width - 2).iter().for_each(|line| out.push_str(&format!("  {}\n", Paint(color).dim(line))));
+    }
 }
 
 /// Two spaces in front of every line: blocks stand under their heading.

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::View;
-use super::style::{heading, indent};
-use super::table::{Column, fit};
+use super::style::{heading, indent, table};
+use super::table::Column;
 use super::units::{count, duration, middle, percent, ranges};
 use crate::detect::{KindLoad, MIGRATION_SCORE, Rank, Role, is_uneven, loads, migration, waits_for_threads};
 use crate::profile::records::Thread;
@@ -29,7 +29,7 @@ pub(super) fn render(out: &mut String, view: &View, width: usize) {
         n => format!(" (first {} of {}; --all shows the other {n})", shown.len(), threads.len()),
     };
     heading(out, view, width, &format!("Threads, in order of creation{more}"));
-    indent(out, &fit(columns(view, &shown), width.saturating_sub(2), MIN_NAME, view.options.color).0);
+    table(out, columns(view, &shown), width, MIN_NAME, view.options.color);
     score(out, view);
     kinds(out, view, width);
 }
@@ -79,7 +79,7 @@ fn kinds(out: &mut String, view: &View, width: usize) {
     if is_uneven(&loads) {
         columns.push(Column::new("better", true, 0, cells(&|load| load.proposed.to_string())));
     }
-    indent(out, &fit(columns, width.saturating_sub(2), MIN_NAME, view.options.color).0);
+    table(out, columns, width, MIN_NAME, view.options.color);
 }
 
 /// For scripts: the score and what it is made of; null where waits are not known.

@@ -10,12 +10,13 @@
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 use core::ptr::{null, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use numamma_channel::trace::layout::{FIRST_SHIFT, MOST_SHIFT, OFFSET_BITS, SITE_BITS, Slot};
 use numamma_channel::trace::writer::{self, GOLDEN, Table};
 use numamma_hook::errno::Saved;
 use numamma_hook::{static_tls, sys};
+use numamma_kernel::clock::monotonic_ns;
 use numamma_kernel::mappings::map_wiped_on_fork;
 
 use crate::process::{self, Traced};
@@ -45,6 +46,9 @@ const MOST_NESTED: u32 = 1 << 16;
 /// Waits of [`WAIT_NS`] for the recorder to give memory back: one second. It does so 50 times a second.
 const WAITS: u32 = 200;
 const WAIT_NS: i64 = 5_000_000;
+/// Least time between two eras: a program that makes a team for each step does not spend its time on new tables. The
+/// recorder gives memory back once a second.
+const ERA_NS: u64 = 250_000_000;
 /// Calls without room for one that asks for memory, when there was none after that wait.
 const ASK_EVERY: u32 = 4096;
 
@@ -90,6 +94,8 @@ struct Block {
     next: Cell<*mut Block>,
     /// Number of the thread.
     number: Cell<u32>,
+    /// The era in which the thread took its table.
+    era: Cell<u32>,
     /// The block that was made before it.
     older: AtomicPtr<Block>,
 }
@@ -129,6 +135,14 @@ static KEY: AtomicI32 = AtomicI32::new(-1);
 static FREE: AtomicPtr<Block> = AtomicPtr::new(null_mut());
 /// The block that was made last.
 static NEWEST: AtomicPtr<Block> = AtomicPtr::new(null_mut());
+/// Threads of this process that count. What a thread did alone is to be told from what it does beside others, but a count
+/// has no time: when a second thread begins, or one of several is left, a new era begins, and in a new era a thread goes on
+/// with a new table.
+static COUNTING: AtomicU32 = AtomicU32::new(0);
+/// Number of the era.
+static ERA: AtomicU32 = AtomicU32::new(0);
+/// When it began.
+static ERA_BEGAN: AtomicU64 = AtomicU64::new(0);
 /// The recorder does not give memory back: nobody waits for it any more.
 static STARVED: AtomicBool = AtomicBool::new(false);
 
@@ -225,6 +239,10 @@ fn claim(file: &Thread, traced: Traced) -> Option<&'static Block> {
             // SAFETY: the key exists (`prepare`); the value is only read by its destructor.
             unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed) as libc::pthread_key_t, block.cast()) };
             claimed.number.set(found.map_or(0, Sharing::new_thread));
+            if COUNTING.fetch_add(1, Ordering::Relaxed) == 1 {
+                new_era();
+            }
+            claimed.era.set(ERA.load(Ordering::Relaxed));
         }
         own.block.set(block);
         if !core::ptr::eq(own, file) && claimed.remember(file) {
@@ -234,6 +252,19 @@ fn claim(file: &Thread, traced: Traced) -> Option<&'static Block> {
     });
     claiming().set(false);
     claimed
+}
+
+/// In a forked child, before it counts: the threads of the parent are not there.
+pub fn forget_threads() {
+    COUNTING.store(0, Ordering::Relaxed);
+}
+
+fn new_era() {
+    let (now, began) = (monotonic_ns(), ERA_BEGAN.load(Ordering::Relaxed));
+    let is_late = began == 0 || now >= began.saturating_add(ERA_NS);
+    if is_late && ERA_BEGAN.compare_exchange(began, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        ERA.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// A block that a thread left, or a new one.
@@ -318,6 +349,9 @@ unsafe extern "C" fn thread_ends(block: *mut libc::c_void) {
         tables.into_iter().flatten().for_each(|table| unsafe { table.end(traced.map) });
     }
     give_back(list);
+    if COUNTING.fetch_sub(1, Ordering::Relaxed) == 2 {
+        new_era();
+    }
 }
 
 impl Block {
@@ -345,13 +379,17 @@ impl Block {
         let full = unsafe { (*self.table.get()).as_ref() }.is_none_or(Table::is_full);
         if full && self.may_ask() {
             self.next_table(traced);
+        } else if self.era.get() != ERA.load(Ordering::Relaxed) {
+            self.next_era(traced);
         }
         // SAFETY: as above.
         let counter = unsafe { (*self.table.get()).as_ref() }.and_then(|table| table.counter(key));
         if let Some(counter) = counter {
             let access = Access { address, write, count, site, thread: self.number.get() };
             // What was counted before is known, unless the page is watched: the hooks do the same.
-            let is_new = counter.load(Ordering::Relaxed) == 0;
+            // SAFETY: as above.
+            let is_known = || unsafe { (*self.previous.get()).as_ref() }.is_some_and(|table| table.has(key));
+            let is_new = counter.load(Ordering::Relaxed) == 0 && !is_known();
             let keeps = sharing().is_none_or(|sharing| {
                 !is_new && !sharing.may_watch(address) || sharing.access(traced, access, forget_page)
             });
@@ -379,13 +417,32 @@ impl Block {
     fn next_table(&self, traced: Traced) {
         let _errno = Saved::now();
         // SAFETY: the block is busy, so that only this call changes the tables.
-        let (table, previous) = unsafe { (&mut *self.table.get(), &mut *self.previous.get()) };
-        let shift = table.as_ref().map_or(FIRST_SHIFT, |table| (table.shift() + GROWTH).min(MOST_SHIFT));
+        let table = unsafe { (*self.table.get()).as_ref() };
+        let shift = table.map_or(FIRST_SHIFT, |table| (table.shift() + GROWTH).min(MOST_SHIFT));
         let Some(new) = wait_for_table(traced, shift) else { return };
+        self.replace_table(traced, new);
+    }
+
+    /// Goes on with a table of the same size, if there is memory for it at once.
+    #[cold]
+    fn next_era(&self, traced: Traced) {
+        let _errno = Saved::now();
+        self.era.set(ERA.load(Ordering::Relaxed));
+        // SAFETY: the block is busy, so that only this call changes the tables.
+        let shift = unsafe { (*self.table.get()).as_ref() }.map(Table::shift);
+        if let Some(new) = shift.and_then(|shift| traced.table(shift)) {
+            self.replace_table(traced, new);
+        }
+    }
+
+    fn replace_table(&self, traced: Traced, new: Table) {
+        // SAFETY: the block is busy, so that only this call changes the tables.
+        let (table, previous) = unsafe { (&mut *self.table.get(), &mut *self.previous.get()) };
         self.forget_lines();
         self.slots.set(new.slots());
         self.hash_shift.set(u64::BITS - new.shift());
         let before = table.replace(new);
+        before.iter().for_each(|before| before.leave(traced.map));
         if let Some(old) = std::mem::replace(previous, before) {
             // SAFETY: no line has a counter of it since the last call.
             unsafe { old.end(traced.map) };

@@ -98,6 +98,9 @@ fn attach(forked: bool) -> bool {
     if !(forked || open_memory(pid)) || !block::prepare() {
         return false;
     }
+    if forked {
+        block::forget_threads();
+    }
     NAMESPACED.store(pid != sys::pid(), Ordering::Relaxed);
     // SAFETY: as above.
     unsafe { Map::new(BASE.load(Ordering::Relaxed)) }.header().attached.fetch_add(1, Ordering::AcqRel);

@@ -61,8 +61,8 @@ fn range(values: impl Iterator<Item = f64>, scale: f64) -> String {
     if high - low < 0.5 { format!("{high:.0}") } else { format!("{low:.0} to {high:.0}") }
 }
 
-/// Part of the recording without a running thread from which that is said: it hides as much of every gain. The same part
-/// of the time in which threads could run, that they waited for a CPU.
+/// Part of the recording without a running thread from which that is said: it hides as much of every gain. The same
+/// part of the time in which threads could run, that they waited for a CPU.
 const MOSTLY_RUNS: f64 = 0.1;
 
 /// `5`, `5 and 3`, `5, 3 and 2`.
@@ -81,8 +81,8 @@ impl World<'_> {
         if teams.is_empty() { vec![(self.roles.workers, self.target.threads)] } else { teams }
     }
 
-    /// What makes the times of the profile less sure: that no thread ran for a good part of it, that threads waited for a
-    /// CPU, or that they ended before they were sampled.
+    /// What makes the times of the profile less sure: that no thread ran for a good part of it, that threads waited for
+    /// a CPU, or that they ended before they were sampled.
     pub fn time_remarks(&self) -> Vec<String> {
         let profiles = f64::from(self.summary.profiles.max(1));
         let (idle, all) = (self.clock.idle_ns / 1e9 / profiles, self.summary.duration_ns() as f64 / 1e9);
@@ -100,8 +100,8 @@ impl World<'_> {
                 ),
                 None => format!(
                     "No thread of the program had a CPU for {of}: it slept, waited for files, or waited \
-                     for a CPU on a busy machine. Predicted times count this as time that no placement shortens. If the \
-                     machine was busy, profile again on an idle one."
+                     for a CPU on a busy machine. Predicted times count this as time that no placement shortens. If \
+                     the machine was busy, profile again on an idle one."
                 ),
             });
         }
@@ -109,8 +109,8 @@ impl World<'_> {
         let ran = stats.cpu_ns as f64 / 1e9;
         if waited > MOSTLY_RUNS * (waited + ran) {
             remarks.push(format!(
-                "The threads of the program ran for {} and waited for a CPU for {}, all together: the machine was busy, or \
-                 there were more threads than CPUs. Predicted times leave the waiting out.",
+                "The threads of the program ran for {} and waited for a CPU for {}, all together: the machine was busy, \
+                 or there were more threads than CPUs. Predicted times leave the waiting out.",
                 time(ran),
                 time(waited)
             ));
@@ -140,7 +140,8 @@ impl World<'_> {
             ),
             format!("bandwidth of a node: {} GB/s ({})", range(own, 1e-9), source(model.bandwidth_source)),
             format!(
-                "threads: {} workers recorded, {} on {} of the target in the order of their numbers; {:.0} % of the CPU time serial",
+                "threads: {} workers recorded, {} on {} of the target in the order of their numbers; {:.0} % of the CPU \
+                 time serial",
                 list(self.sizes_of_teams().iter().map(|(seen, _)| *seen)),
                 list(self.sizes_of_teams().iter().map(|(_, size)| *size)),
                 crate::advise::plural(self.thread_nodes.len(), "node"),
@@ -151,8 +152,8 @@ impl World<'_> {
                 100.0 * self.known_code()
             ),
             format!(
-                "assumed: all CPU time at accesses of other code waits, with {UNKNOWN_LINES:.0} lines under way; time slices \
-                 are priced twice, with accesses mixed evenly and with all threads going through their parts at one \
+                "assumed: all CPU time at accesses of other code waits, with {UNKNOWN_LINES:.0} lines under way; time \
+                 slices are priced twice, with accesses mixed evenly and with all threads going through their parts at one \
                  pace, and the prices averaged"
             ),
         ];
@@ -179,8 +180,8 @@ impl World<'_> {
         match self.charge {
             Charge::Cost => {}
             Charge::Share(_) => inputs.push(
-                "the fault sampler takes no times: every use of a page by a thread in a window has the same share of the CPU \
-                 time, and all of it is taken for waiting, so that gains are upper bounds"
+                "the fault sampler takes no times: every use of a page by a thread in a window has the same share of the \
+                 CPU time, and all of it is taken for waiting, so that gains are upper bounds"
                     .into(),
             ),
             Charge::One => inputs.push("the profile has no times: every access counts the same".into()),

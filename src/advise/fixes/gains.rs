@@ -7,8 +7,8 @@ use crate::advise::{Advice, Given, Item, PredictError, Prediction, Target, predi
 use crate::detect::Pattern;
 use crate::profile::summary::Summary;
 
-/// Objects that are priced one by one, so that the time stays within a second for profiles of thousands of objects: each
-/// price takes all others into account.
+/// Objects that are priced one by one, so that the time stays within a second for profiles of thousands of objects:
+/// each price takes all others into account.
 const MOST_PRICED: usize = 32;
 
 /// Name of the advised policy without an object.
@@ -63,21 +63,22 @@ fn without(item: &Item, advised: &Policy) -> Policy {
     policy
 }
 
-/// The gain of an object whose placement alone slows the run down, because it adds to what another object has on a node,
-/// and pays once that is placed. None where it does not then, either.
+/// The gain of an object whose placement alone slows the run down, because it adds to what another object has on a
+/// node, and pays once that is placed. None where it does not then, either.
 fn after_others(prediction: &Prediction, alone: &Gain) -> Option<Gain> {
     let speedup = |name: &str| prediction.policies.iter().find(|price| price.name == name).map(|price| price.speedup);
     let more = speedup("advised")? / speedup(WITHOUT)?;
     (more > PAYS).then(|| {
         Gain::unpriced(format!(
-            "expected {more:.2}x, after all other placements of this list: before them it slows the program down ({:.2}x)",
+            "expected {more:.2}x, after all other placements of this list: before them it slows the program down \
+             ({:.2}x)",
             alone.speedup.unwrap_or(1.0)
         ))
     })
 }
 
-/// Whether all placements together bring more than one after the other do, by more than their ranges. `all` is the gain of
-/// the advised policy.
+/// Whether all placements together bring more than one after the other do, by more than their ranges. `all` is the gain
+/// of the advised policy.
 pub(super) fn pay_only_together(fixes: &[Fix], all: &Gain) -> bool {
     let gains = || fixes.iter().filter(|fix| is_placement(fix)).map(|fix| &fix.gain);
     let most = |gain: &Gain| Some(gain.high.or(gain.speedup)?.max(1.0));
@@ -104,7 +105,8 @@ fn of_copies(interleaved: &Gain) -> Gain {
         .filter(|_| !interleaved.is_loss())
         .map_or(String::new(), |speedup| format!(", which is expected to bring {speedup:.2}x,"));
     Gain::unpriced(format!(
-        "not known: the model has no price for copies. Interleaving{known} leaves a part of the reads remote, and copies none"
+        "not known: the model has no price for copies. Interleaving{known} leaves a part of the reads remote, and \
+         copies none"
     ))
 }
 
@@ -136,8 +138,8 @@ mod tests {
         after_others(&prediction, &Gain::of(&price("placed alone, 0", 0.97))).map(|gain| gain.note)
     }
 
-    /// The second of two vectors that are swapped, where one node has all of the first: to interleave it alone gives that
-    /// node still more.
+    /// The second of two vectors that are swapped, where one node has all of the first: to interleave it alone gives
+    /// that node still more.
     #[test]
     fn what_alone_slows_the_program_down_is_priced_after_the_others() {
         let note = after(1.10, 1.02).expect("a gain");

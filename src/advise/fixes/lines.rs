@@ -47,7 +47,9 @@ fn fix(summary: &Summary, worst: &Shared, same: &[&Shared]) -> Fix {
         worst.writers,
         worst.readers,
     );
-    let places: Vec<Place> = worst.sides.iter().filter_map(|side| side_place(summary, side)).collect();
+    let mut places: Vec<Place> = worst.sides.iter().filter_map(|side| side_place(summary, side)).collect();
+    // Both sides may be one instruction of different threads.
+    places.dedup();
     let named = |name: &str| summary.entries.iter().find(|e| e.name == name);
     let entry = named(object);
     let entries = || entry.into_iter().chain(others.iter().filter_map(|other| named(other)));

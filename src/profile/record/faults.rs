@@ -1,5 +1,5 @@
-//! The `fault` sampler: the profile preload makes pages fault and tells which thread used them, or the kernel does so for
-//! its NUMA balancing. Here is what the recorder asks of the preload, and what is said of both.
+//! The `fault` sampler: the profile preload makes pages fault and tells which thread used them, or the kernel does so
+//! for its NUMA balancing. Here is what the recorder asks of the preload, and what is said of both.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Duration;
@@ -9,6 +9,11 @@ use numamma_channel::reader::Channel;
 
 /// Name of the sampler.
 pub const FAULT: &str = "fault";
+
+/// What the note says first where the preload made no page fault.
+const NO_WINDOW: &str = "no window of the fault sampler began";
+/// What it says first where the preload did not come so far.
+const NOT_BEGUN: &str = "the fault sampler did not begin";
 
 const MILLION: f64 = 1e6;
 
@@ -39,6 +44,11 @@ pub fn note_of_balancing(uses: u64) -> String {
     }
 }
 
+/// Whether a note says that no page was made to fault.
+pub fn has_no_window(notes: &[String]) -> bool {
+    notes.iter().any(|note| note.starts_with(NO_WINDOW) || note.starts_with(NOT_BEGUN))
+}
+
 /// What is to be said of the sampler when the program has ended.
 pub fn note(faults: &Faults) -> String {
     let count = |cell: &std::sync::atomic::AtomicU64| cell.load(Relaxed);
@@ -58,9 +68,10 @@ pub fn note(faults: &Faults) -> String {
                 .to_owned()
         }
         WORKS if windows == 0 => {
-            "no window of the fault sampler began: the program is too short for --interval, or locks \
-                                  what it maps from then on (mlockall with MCL_FUTURE)"
-                .to_owned()
+            format!(
+                "{NO_WINDOW}: the program is too short for --interval, or locks what it maps from then on (mlockall with \
+                 MCL_FUTURE)"
+            )
         }
         WORKS => {
             let unarmed = match count(&faults.unarmed) {
@@ -70,11 +81,44 @@ pub fn note(faults: &Faults) -> String {
                 ),
             };
             format!(
-                "fault sampler: {windows} windows, {:.0} pages armed in each, threads waited about {:.1} ms in each{unarmed}",
+                "fault sampler: {}, about {:.0} pages made to fault in each; threads waited some {:.1} ms in each: while \
+                 pages were made to fault, for their faults, and while the sampler waited for a CPU{unarmed}",
+                if windows == 1 { "1 window".to_owned() } else { format!("{windows} windows") },
                 count(&faults.armed) as f64 / windows as f64,
                 count(&faults.waited_ns) as f64 / windows as f64 / MILLION
             )
         }
-        _ => "the fault sampler did not begin: the program ended before it, or loads no preload library".to_owned(),
+        _ => format!("{NOT_BEGUN}: the program ended before it, or loads no preload library"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_note_counts_windows_and_says_what_threads_waited_for() {
+        let faults = Faults {
+            interval_ns: 1.into(),
+            budget_ppm: 0.into(),
+            state: WORKS.into(),
+            errno: 0.into(),
+            windows: 1.into(),
+            armed: 300.into(),
+            unarmed: 0.into(),
+            waited_ns: 2_500_000.into(),
+        };
+        let said = note(&faults);
+        assert!(
+            said.starts_with(
+                "fault sampler: 1 window, about 300 pages made to fault in each; threads waited some 2.5 ms"
+            )
+        );
+        faults.windows.store(2, Relaxed);
+        assert!(note(&faults).contains(" 2 windows, about 150 pages") && !has_no_window(&[note(&faults)]));
+        faults.windows.store(0, Relaxed);
+        assert!(has_no_window(&[note(&faults)]));
+        faults.state.store(0, Relaxed);
+        assert!(has_no_window(&[note(&faults)]));
     }
 }

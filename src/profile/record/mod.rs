@@ -136,7 +136,7 @@ pub use self::notes::{ATTACH, NOT_FOLLOWED, behind};
 /// Name of the sampler that counts all accesses.
 pub const TRACE: &str = "trace";
 
-pub use self::faults::{FAULT, FaultsBy};
+pub use self::faults::{FAULT, FaultsBy, has_no_window};
 pub use self::tallies::CHARGE_NS;
 
 pub use self::budget::{DEFAULT as DEFAULT_MEMORY, LEAST as LEAST_MEMORY};

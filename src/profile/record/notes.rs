@@ -28,6 +28,16 @@ pub const NOT_PRELOADED: &str = "the program did not load libnumamma-profile.so 
 pub const NO_HOOKS: &str = "no program called the hooks of the trace sampler: nothing was counted; compile for it: \
      eval \"$(numamma trace-flags gcc)\"";
 
+/// A program that was compiled for the `trace` sampler, or for ThreadSanitizer, was recorded by another one.
+pub const HOOKED: &str = "the program was compiled with -fsanitize=thread, as for --sampler trace: it calls a hook at \
+     each access, so that this is the profile of a slower program; record it with --sampler trace, or one that was \
+     compiled without";
+
+/// Whether a library is the one with these hooks.
+pub fn has_hooks(path: &str) -> bool {
+    file_name(path).starts_with("libtsan.so")
+}
+
 /// Files that a note names.
 const MOST_FILES: usize = 3;
 

@@ -1,12 +1,15 @@
 //! The `trace` sampler: what the hooks of a program have counted, as sums of accesses to objects.
 //!
 //! The counts have no time: they are read about once a second, and whenever objects or threads end, because an access
-//! belongs to the object that was there. What was read waits until all events before that moment are processed: the
-//! allocation of the object and the start of the thread are among them. Of an object that begins and ends between two readings they are found by its addresses; of
-//! several at one address, one after the other between two readings, the first gets what all of them have.
+//! belongs to the object that was there. When a process gets a second thread, or one thread of several is left, that
+//! one goes on with another table, so that what it did alone, such as initialisation, is told from what all do
+//! together. What was read waits until all events before that moment are processed: the allocation of the object and
+//! the start of the thread are among them. Of an object that begins and ends between two readings they are found by its
+//! addresses; of several at one address, one after the other between two readings, the first gets what all of them
+//! have.
 //!
-//! Each access is charged one nanosecond. A trace says how often memory is accessed, not how long that takes: the program
-//! spends most of its time in the hooks.
+//! Each access is charged one nanosecond. A trace says how often memory is accessed, not how long that takes: the
+//! program spends most of its time in the hooks.
 
 use std::time::{Duration, Instant};
 
@@ -55,6 +58,8 @@ struct Key {
     page: u64,
     ip: Frame,
     write: bool,
+    /// [`Tally::until_ns`].
+    until_ns: u64,
 }
 
 impl Waiting {
@@ -112,7 +117,7 @@ impl Tallies {
 
     /// Adds accesses to an object.
     pub fn add(&mut self, time_ns: u64, thread: ThreadId, (object, addr): (ObjectId, u64), ip: Frame, tally: &Tally) {
-        let key = Key { thread, object, page: addr / PAGE, ip, write: tally.write };
+        let key = Key { thread, object, page: addr / PAGE, ip, write: tally.write, until_ns: tally.until_ns };
         let new = || Folded {
             time_ns,
             thread,
@@ -150,7 +155,8 @@ mod tests {
 
     #[test]
     fn counts_are_taken_once_and_by_address() {
-        let tally = |pid, addr, write| Tally { pid, tid: pid, addr, ip: 1, write, since_ns: 5, count: 3 };
+        let tally =
+            |pid, addr, write| Tally { pid, tid: pid, addr, ip: 1, write, since_ns: 5, until_ns: u64::MAX, count: 3 };
         let waiting = [(1, 0x1000), (1, 0x2ff8), (1, 0x3000), (2, 0x2000)].map(|(pid, addr)| Waiting {
             tally: tally(pid, addr, false),
             read_ns: u64::from(pid),
@@ -169,7 +175,8 @@ mod tests {
     #[test]
     fn accesses_of_one_page_by_one_instruction_are_one_sum() {
         let mut tallies = Tallies::default();
-        let tally = |write, count| Tally { pid: 1, tid: 1, addr: 0, ip: 1, write, since_ns: 0, count };
+        let tally =
+            |write, count| Tally { pid: 1, tid: 1, addr: 0, ip: 1, write, since_ns: 0, until_ns: u64::MAX, count };
         let ip = Frame { module: 0, offset: 1 };
         for (addr, write, count) in [(0x1000, false, 2), (0x1ff8, false, 3), (0x2000, false, 4), (0x1000, true, 5)] {
             tallies.add(7, 0, (9, addr), ip, &tally(write, count));

@@ -1,13 +1,13 @@
 //! How often threads waited, and for what.
 //!
 //! The kernel counts for each thread how often it gave its CPU away because it could not go on (voluntary context
-//! switches): these waits, and no others, may end on another CPU. A counter of the kernel sees the waits of every runtime
-//! library, also those that call futex(2) themselves (libgomp, Rust, Go), and costs the program nothing.
+//! switches): these waits, and no others, may end on another CPU. A counter of the kernel sees the waits of every
+//! runtime library, also those that call futex(2) themselves (libgomp, Rust, Go), and costs the program nothing.
 //!
 //! What a thread waited for is asked at each look: the waits since the look before count as of the kind in which the
-//! thread is found. A thread that runs at that moment tells nothing, and neither does one without new waits. What threads
-//! did after they were looked at last is missing until the program has ended: then the kernel tells the sum of all, and
-//! the rest is divided by the time that each thread was not looked at and by how often it waited before.
+//! thread is found. A thread that runs at that moment tells nothing, and neither does one without new waits. What
+//! threads did after they were looked at last is missing until the program has ended: then the kernel tells the sum of
+//! all, and the rest is divided by the time that each thread was not looked at and by how often it waited before.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -133,9 +133,10 @@ impl WaitLooks {
     }
 }
 
-/// Time of `waits.seen_ns` in which a thread neither ran nor waited for a CPU; `waits.blocked_ns` is that until the look
-/// before. The kernel counts a wait for a CPU when it ends, so that a thread that is found in one, of which a busy machine
-/// has many of tens of milliseconds, seems to have been blocked. What is not known of it is left to the next look.
+/// Time of `waits.seen_ns` in which a thread neither ran nor waited for a CPU; `waits.blocked_ns` is that until the
+/// look before. The kernel counts a wait for a CPU when it ends, so that a thread that is found in one, of which a busy
+/// machine has many of tens of milliseconds, seems to have been blocked. What is not known of it is left to the next
+/// look.
 fn blocked_ns(waits: &Waits, queued_ns: u64, doing: Doing) -> u64 {
     let inactive_ns = waits.seen_ns.saturating_sub(waits.ran_ns.saturating_add(queued_ns));
     match doing {
@@ -192,7 +193,8 @@ fn of_function(text: &str) -> Doing {
     }
 }
 
-/// Whether a thread that may run on these CPUs stays near its memory: all belong to one node of several, or there is one.
+/// Whether a thread that may run on these CPUs stays near its memory: all belong to one node of several, or there is
+/// one.
 fn is_bound(cpus: &[u32], topology: &Topology) -> bool {
     let node = |cpu: &u32| topology.node_of_cpu(*cpu);
     match cpus {
@@ -202,8 +204,8 @@ fn is_bound(cpus: &[u32], topology: &Topology) -> bool {
     }
 }
 
-/// Divides the waits that no look has seen. `threads`: the time that each was not looked at, and what was seen. A thread
-/// that was not seen at all is taken to have waited as often as the mean of the others.
+/// Divides the waits that no look has seen. `threads`: the time that each was not looked at, and what was seen. A
+/// thread that was not seen at all is taken to have waited as often as the mean of the others.
 pub(super) fn divide(rest: u64, threads: &mut [(u64, Waits)]) {
     let rate = |all: u64, ns: u64| if ns > 0 { all as f64 / ns as f64 } else { 0.0 };
     let (all, seen_ns) = threads.iter().fold((0, 0), |(all, ns), (_, waits)| (all + waits.all, ns + waits.seen_ns));

@@ -159,6 +159,9 @@ impl Recorder {
         if self.events.tallies.trace.as_ref().is_some_and(|trace| !trace.attached()) {
             self.notes.push(notes::NO_HOOKS.into());
         }
+        if self.header.sampling.sampler != TRACE && self.events.space.modules().any(notes::has_hooks) {
+            self.notes.push(notes::HOOKED.into());
+        }
         self.add_unseen_waits();
         let small = self.left_out().saturating_sub(self.events.left_out);
         self.events.space.share_left_out(small);

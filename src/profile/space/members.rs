@@ -39,14 +39,23 @@ pub type Variable = (u64, u64);
 
 /// The members of `variables`, each list ascending by offset; empty for those that have none.
 pub fn find(file: &mut ModuleFile, variables: &[Variable]) -> Vec<Vec<Member>> {
+    found(file, variables, false)
+}
+
+fn found(file: &mut ModuleFile, variables: &[Variable], items: bool) -> Vec<Vec<Member>> {
     let mut best = vec![Description::default(); variables.len()];
     let (elf, debug) = file.with_debug();
     if let Some(sections) = sections(debug.unwrap_or(elf)) {
         let dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));
-        let mut reader = Reader { dwarf, starts: Vec::new(), units: HashMap::new(), visits: 0 };
+        let mut reader = Reader { dwarf, starts: Vec::new(), units: HashMap::new(), visits: 0, items };
         reader.read(variables, &mut best);
     }
     best.into_iter().map(|d| d.members).collect()
+}
+
+/// The members of one variable, and of the structs that it is an array of: `[2].hits`.
+pub fn find_with_items(file: &mut ModuleFile, variable: Variable) -> Vec<Member> {
+    found(file, &[variable], true).pop().unwrap_or_default()
 }
 
 /// How one unit describes a variable.
@@ -86,6 +95,8 @@ struct Reader<'a> {
     starts: Vec<usize>,
     units: HashMap<usize, Unit<'a>>,
     visits: usize,
+    /// Whether the structs of an array are divided.
+    items: bool,
 }
 
 /// A COMMON block whose variables are read: its depth in the tree, and the members of each variable of the file.
@@ -139,6 +150,8 @@ impl<'a> Reader<'a> {
                         None if address == low => {
                             if self.is_struct(&of) {
                                 self.divide(&of, "", 0, 0, &mut members);
+                            } else if self.items {
+                                self.divide_array(&of, &mut members);
                             }
                             keep(BTreeMap::from([(index, members)]), variables, best);
                         }
@@ -278,6 +291,25 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Adds the members of each struct of an array of one dimension, in languages that count from 0.
+    fn divide_array(&mut self, of: &Type<'a>, out: &mut Vec<Member>) {
+        let Some((unit, at)) = self.plain(of) else { return };
+        let array = unit.entry(at).ok().filter(|entry| entry.tag() == gimli::DW_TAG_array_type);
+        let Some(item) = array.and_then(|entry| self.referred(&unit, entry.attr_value(gimli::DW_AT_type)?)) else {
+            return;
+        };
+        if lowest_index(&unit) != 0 || dimensions(&unit, at) != 1 || !self.is_struct(&item) {
+            return;
+        }
+        let (Some(all), Some(each)) = (self.size(of, 0), self.size(&item, 0).filter(|each| *each > 0)) else { return };
+        for number in 0..all / each {
+            if out.len() >= MOST_FOUND || self.visits > MAX_VISITS {
+                return;
+            }
+            self.divide_struct(&item, &format!("[{number}]"), number * each, 1, out);
+        }
+    }
+
     fn divide_struct(&mut self, of: &Type<'a>, name: &str, offset: u64, depth: usize, out: &mut Vec<Member>) {
         let Some((unit, at)) = self.plain(of) else { return };
         let Ok(mut tree) = unit.entries_tree(Some(at)) else { return };
@@ -319,6 +351,17 @@ fn keep(found: BTreeMap<usize, Vec<Member>>, variables: &[Variable], best: &mut 
             best[index] = description;
         }
     }
+}
+
+/// Number of dimensions of an array.
+fn dimensions(unit: &gimli::Unit<Slice<'_>>, array: UnitOffset) -> usize {
+    let Ok(mut tree) = unit.entries_tree(Some(array)) else { return 0 };
+    let Ok(root) = tree.root() else { return 0 };
+    let (mut children, mut count) = (root.children(), 0);
+    while let Ok(Some(child)) = children.next() {
+        count += usize::from(child.entry().tag() == gimli::DW_TAG_subrange_type);
+    }
+    count
 }
 
 /// Items of one dimension of an array.

@@ -436,7 +436,12 @@ impl Space {
         };
         let place = (object.vaddr, object.instance.size);
         let base = object.instance.base;
-        (base, members::find(self.modules.file(module), &[place]).pop().unwrap_or_default())
+        (base, members::find_with_items(self.modules.file(module), place))
+    }
+
+    /// Paths of the programs and libraries that were loaded.
+    pub fn modules(&self) -> impl Iterator<Item = &str> {
+        (0..self.modules.count()).filter_map(|n| self.modules.path(n as crate::profile::records::ModuleId))
     }
 
     /// The members of the large variables that were attributed. Reads debug information: call it when the program has

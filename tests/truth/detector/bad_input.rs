@@ -80,7 +80,7 @@ fn sizes_and_times_of_zero_and_without_end() {
         sane(&ObjectView { page_size, skew: u64::MAX, ..view(1 << 30, 4, accesses.clone()) });
     }
     for (duration_s, rate_hz) in [(f64::NAN, f64::NAN), (f64::INFINITY, -1.0), (-1.0, 1e300)] {
-        let sampling = Sampling { duration_s, rate_hz };
+        let sampling = Sampling { duration_s, rate_hz, once: false };
         classify(&ObjectView { sampling, ..view(100 * PAGE, 64, accesses[..50].to_vec()) });
     }
 }

@@ -133,7 +133,7 @@ impl Pool {
             accesses: merged(by_code.concat()),
             rows: Vec::new(),
             filter: AccessFilter::All,
-            sampling: Sampling { duration_s: 10.0, rate_hz: 250.0 },
+            sampling: Sampling { duration_s: 10.0, rate_hz: 250.0, once: false },
             by_code: if functions > 1 { by_code.iter().enumerate().map(named).collect() } else { Vec::new() },
         }
     }

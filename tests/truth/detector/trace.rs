@@ -74,7 +74,7 @@ impl Plan {
             accesses: merged(accesses),
             rows: (0..self.instances).map(row).collect(),
             filter: AccessFilter::All,
-            sampling: Sampling { duration_s: 10.0, rate_hz: 250.0 },
+            sampling: Sampling { duration_s: 10.0, rate_hz: 250.0, once: false },
             by_code: Vec::new(),
         }
     }

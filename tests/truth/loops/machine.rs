@@ -270,7 +270,7 @@ impl Program {
             accesses: merged(all.into_iter().map(|(_, a)| a).collect()),
             rows: vec![Row { size: self.bytes, allocator: Some(0) }],
             filter: AccessFilter::All,
-            sampling: Sampling { duration_s: 10.0, rate_hz: 250.0 },
+            sampling: Sampling { duration_s: 10.0, rate_hz: 250.0, once: false },
             by_code: if by_code.len() > 1 { by_code } else { Vec::new() },
         }
     }

@@ -24,7 +24,7 @@ use super::lines::{BLOCKS, PageLines};
 /// First eight bytes of the memory of a trace.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NMMATRAC");
 /// Changes with every change of this layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Bits of an address below its page.
 pub const PAGE_SHIFT: u32 = 12;
@@ -111,6 +111,8 @@ pub struct TableHead {
     pub owner: AtomicU64,
     /// When it was taken, CLOCK_MONOTONIC in nanoseconds.
     pub born_ns: AtomicU64,
+    /// When its thread went on with another one, CLOCK_MONOTONIC in nanoseconds; 0 before.
+    pub left_ns: AtomicU64,
     /// One of the states below.
     pub state: AtomicU32,
     /// Logarithm of its slots.

@@ -29,6 +29,8 @@ pub struct Tally {
     pub write: bool,
     /// When the thread began to count in this table, CLOCK_MONOTONIC: no access is older.
     pub since_ns: u64,
+    /// When the thread went on with another table, CLOCK_MONOTONIC: no access is younger; `u64::MAX` when it has not.
+    pub until_ns: u64,
     /// How many.
     pub count: u64,
 }
@@ -194,7 +196,9 @@ impl Trace {
         let state = head.state.load(Acquire);
         let owner = head.owner.load(Relaxed);
         let shift = head.shift.load(Relaxed).min(MOST_SHIFT);
-        Head { state, shift, pid: (owner >> 32) as u32, tid: owner as u32, born_ns: head.born_ns.load(Relaxed) }
+        let (born_ns, left_ns) = (head.born_ns.load(Relaxed), head.left_ns.load(Relaxed));
+        let left_ns = if left_ns == 0 { u64::MAX } else { left_ns };
+        Head { state, shift, pid: (owner >> 32) as u32, tid: owner as u32, born_ns, left_ns }
     }
 
     fn read(&mut self, index: usize, head: &Head, out: &mut Vec<Tally>) {
@@ -215,8 +219,8 @@ impl Trace {
             let write = if word == 0 { site as u32 == site_of_others(true) } else { word & 1 == 1 };
             let page = key >> (SITE_BITS + OFFSET_BITS) << PAGE_SHIFT;
             let addr = page | key & ((1 << OFFSET_BITS) - 1);
-            let (pid, tid, since_ns) = (head.pid, head.tid, head.born_ns);
-            out.push(Tally { pid, tid, addr, ip: word >> 1, write, since_ns, count: new });
+            let (pid, tid, since_ns, until_ns) = (head.pid, head.tid, head.born_ns, head.left_ns);
+            out.push(Tally { pid, tid, addr, ip: word >> 1, write, since_ns, until_ns, count: new });
         }
     }
 
@@ -249,6 +253,7 @@ struct Head {
     pid: u32,
     tid: u32,
     born_ns: u64,
+    left_ns: u64,
 }
 
 /// The mapping of a table, made when it is read first.

@@ -30,7 +30,16 @@ fn counts_are_read_once_each() {
     count(map, &table, 0x5000_1234, 0x40_1000, false, 5);
     count(map, &table, 0x5000_1ff8, 0x40_1000, false, 2);
     count(map, &table, 0x5000_1234, 0x40_1000, true, 1);
-    let tally = |addr, write, count| Tally { pid: 7, tid: 9, addr, ip: 0x40_1000, write, since_ns: 0, count };
+    let tally = |addr, write, count| Tally {
+        pid: 7,
+        tid: 9,
+        addr,
+        ip: 0x40_1000,
+        write,
+        since_ns: 0,
+        until_ns: u64::MAX,
+        count,
+    };
     assert_eq!(collected(&mut trace), [tally(0x5000_1234, false, 7), tally(0x5000_1234, true, 1)]);
     assert_eq!(collected(&mut trace), []);
     count(map, &table, 0x5000_1000, 0x40_1000, false, 3);
@@ -43,6 +52,24 @@ fn counts_are_read_once_each() {
     assert_eq!(collected(&mut trace), []);
     count(map, &table, 0x5000_1000, 0x40_1000, false, 1);
     assert_eq!(collected(&mut trace)[0].tid, 10);
+}
+
+#[test]
+fn what_a_thread_counted_before_it_took_another_table_is_older() {
+    let mut trace = Trace::create(false, 1 << 20).unwrap();
+    let (map, _) = trace.parts();
+    let (before, after) = (taken(&trace, 7 << 32 | 9), taken(&trace, 7 << 32 | 9));
+    count(map, &before, 0x5000_1000, 0x40_1000, true, 1);
+    before.leave(map);
+    let left = map.head(0).left_ns.load(Relaxed);
+    count(map, &after, 0x5000_2000, 0x40_1000, false, 1);
+    let times: Vec<u64> = collected(&mut trace).iter().map(|tally| tally.until_ns).collect();
+    assert_eq!(times, [left, u64::MAX]);
+    // SAFETY: no counter is used after it.
+    unsafe { before.end(map) };
+    assert_eq!(collected(&mut trace), []);
+    count(map, &taken(&trace, 7 << 32 | 9), 0x5000_1000, 0x40_1000, true, 1);
+    assert_eq!(collected(&mut trace)[0].until_ns, u64::MAX, "the next one that has the memory");
 }
 
 #[test]
@@ -69,6 +96,8 @@ fn a_full_table_says_so() {
     let room = (1..).take_while(|page| of(*page).is_some()).count();
     assert_eq!(room, (1 << FIRST_SHIFT) / 16 * 15);
     assert!(table.is_full() && of(1).is_some());
+    let has = |page: u64| table.has(key(page << 12, site(map, 0x40_1000, false)).unwrap());
+    assert!(has(1) && has(room as u64) && !has(room as u64 + 1));
 }
 
 #[test]

@@ -71,6 +71,7 @@ impl Table {
         let head = map.head(index);
         head.owner.store(owner, Relaxed);
         head.born_ns.store(monotonic_ns(), Relaxed);
+        head.left_ns.store(0, Relaxed);
         head.shift.store(shift, Relaxed);
         header.high_water.fetch_max(index as u32 + 1, AcqRel);
         // Release pairs with the recorder's Acquire: it sees the fields above.
@@ -123,6 +124,21 @@ impl Table {
             }
         }
         None
+    }
+
+    /// Whether a key has a counter.
+    pub fn has(&self, key: u64) -> bool {
+        let mask = (1_usize << self.shift) - 1;
+        let named = key >> OFFSET_BITS;
+        let first = (named.wrapping_mul(GOLDEN) >> (u64::BITS - self.shift)) as usize;
+        // SAFETY: the mapping has mask + 1 slots.
+        let keys = (first..=first + mask).map(|at| unsafe { &*self.slots.add(at & mask) }.key.load(Relaxed));
+        keys.take_while(|found| *found != 0).any(|found| found >> OFFSET_BITS == named)
+    }
+
+    /// Says that its thread goes on with another table: what is counted here happened before.
+    pub fn leave(&self, map: Map) {
+        map.head(self.index).left_ns.store(monotonic_ns(), Relaxed);
     }
 
     /// Says that nothing more is written to the table, and unmaps it.

@@ -1,5 +1,5 @@
-//! What the kernel tells in a window, and the answers: pages are moved back for threads that wait, and followed where the
-//! program changes its address space.
+//! What the kernel tells in a window, and the answers: pages are moved back for threads that wait, and followed where
+//! the program changes its address space.
 
 use core::ffi::c_int;
 
@@ -60,7 +60,8 @@ impl Serving<'_> {
     /// when all faults were: woken one by one, many of them would fault again before that, and the event never came.
     pub fn answer(&mut self) -> bool {
         let begun = monotonic_ns();
-        let (mut again, mut any, mut more) = (usize::MAX..0, false, true);
+        // First and last page that threads wait for which must go on later.
+        let (mut first, mut last, mut any, mut more) = (usize::MAX, 0, false, true);
         while more {
             let messages = self.fault.read();
             any |= !messages.is_empty();
@@ -69,7 +70,7 @@ impl Serving<'_> {
                     Message::Fault { addr, tid, write, protected } => {
                         let page = addr / PAGE * PAGE;
                         if !self.give(addr, tid, write, protected) {
-                            again = page.min(again.start)..again.end.max(page + PAGE);
+                            (first, last) = (first.min(page), last.max(page));
                         }
                     }
                     Message::Fork(child) => self.copy_to(child),
@@ -79,11 +80,11 @@ impl Serving<'_> {
                     Message::Unknown => {}
                 }
             }
-            more = messages.is_full() && !again.is_empty();
+            more = messages.is_full() && first <= last;
         }
-        if !again.is_empty() {
+        if first <= last {
             sys::yield_now();
-            self.fault.wake(again.start, again.len());
+            self.fault.wake(first, last + PAGE - first);
         }
         if any {
             self.busy_ns += monotonic_ns() - begun;
@@ -144,8 +145,8 @@ impl Serving<'_> {
 
     /// The contents of a range are not wanted any more. New memory there may be of another kind.
     ///
-    /// The end of a mapping is told after it, and what came to its place then may have been told before. So the pages of
-    /// a part that moved there stay: if it was the part that ended, the kernel refuses to bring them.
+    /// The end of a mapping is told after it, and what came to its place then may have been told before. So the pages
+    /// of a part that moved there stay: if it was the part that ended, the kernel refuses to bring them.
     fn forget(&mut self, start: usize, end: usize, which: impl Fn(&Pages) -> bool) {
         for pages in self.pages.iter_mut().filter(|pages| pages.start < end && start < pages.end && which(pages)) {
             pages.set_away(start, end, false);
@@ -153,7 +154,8 @@ impl Serving<'_> {
         }
     }
 
-    /// mremap moved a range: its pages go to where it is now, at once or, where an event that waits forbids it, like others.
+    /// mremap moved a range: its pages go to where it is now, at once or, where an event that waits forbids it, like
+    /// others.
     fn follow(&mut self, from: usize, to: usize, len: usize) {
         // What was there before has ended.
         self.forget(to, to.saturating_add(len), |_| true);
@@ -181,8 +183,8 @@ impl Serving<'_> {
         }
     }
 
-    /// Makes ranges of their own of the part that is at `to` now, and of what is behind it; false when there is no place for
-    /// that.
+    /// Makes ranges of their own of the part that is at `to` now, and of what is behind it; false when there is no
+    /// place for that.
     fn hand_over(&mut self, index: usize, page: usize, len: usize, to: usize) -> bool {
         let mut free = self.pages.iter().enumerate().filter(|(_, pages)| pages.is_free()).map(|(place, _)| place);
         let (Some(first), Some(second)) = (free.next(), free.next()) else { return false };
@@ -197,8 +199,8 @@ impl Serving<'_> {
         true
     }
 
-    /// A forked child gets copies of the pages that are away, and is then on its own. Until then it is served as its parent
-    /// is: a change of its address space waits to be read, and as long as it does nothing can be copied.
+    /// A forked child gets copies of the pages that are away, and is then on its own. Until then it is served as its
+    /// parent is: a change of its address space waits to be read, and as long as it does nothing can be copied.
     fn copy_to(&mut self, child: Userfault) {
         match Twins::of(self.pages) {
             Some(mut twins) => {
@@ -267,9 +269,9 @@ struct Way {
 }
 
 impl Way {
-    /// Moves the pages of `page..page + len` to `to`, and remembers that they are not away. Where a page cannot be moved it
-    /// is copied. After an error pages from the first one that stayed on are still away: only if an event waits to be read
-    /// or memory is short, as one that has no place any more is given up.
+    /// Moves the pages of `page..page + len` to `to`, and remembers that they are not away. Where a page cannot be
+    /// moved it is copied. After an error pages from the first one that stayed on are still away: only if an event
+    /// waits to be read or memory is short, as one that has no place any more is given up.
     fn bring(self, pages: &mut Pages, page: usize, to: usize, len: usize, wake: bool) -> Result<(), c_int> {
         let mut done = 0;
         while done < len {
@@ -300,8 +302,8 @@ impl Way {
     }
 }
 
-/// Copies a page from its room; the error code where that fails. There may be none, as the kernel has dropped it: a copy
-/// would wait for that, for ever, as it is this thread that would have to answer.
+/// Copies a page from its room; the error code where that fails. There may be none, as the kernel has dropped it: a
+/// copy would wait for that, for ever, as it is this thread that would have to answer.
 fn copy_page(fault: Userfault, pagemap: c_int, to: usize, side: usize) -> Option<c_int> {
     if !has_page(pagemap, side) {
         return Some(libc::EEXIST);

@@ -102,7 +102,7 @@ impl Events {
 
     fn attribute(&mut self, tallies: &[Tally], time: u64) {
         for tally in tallies {
-            let &Tally { pid, tid, addr, ip, count, .. } = tally;
+            let &Tally { pid, tid, addr, ip, count, until_ns, .. } = tally;
             if !self.wanted(pid) || !self.switch.is_on(pid) {
                 continue;
             }
@@ -115,6 +115,7 @@ impl Events {
             let object = self.space.attribute(time, pid, thread, 0, addr);
             let place = (object, self.space.address_in(object, pid, addr));
             let frame = self.space.frame(pid, ip);
+            let time = time.min(self.relative(until_ns));
             self.tallies.add(time, thread, place, frame, tally);
         }
     }

@@ -237,3 +237,29 @@ fn damaged_debug_information_is_read_to_an_end() {
     }
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+#[test]
+fn members_of_an_array_of_structs_have_its_index() {
+    let source = "struct counter { long hits, misses; } counters[3]; struct counter table[2][2]; \
+                  int main(int n, char **v) { counters[n].hits++; return (int)table[n][0].misses; }";
+    let dir = std::env::temp_dir().join(format!("numamma-members-{}-items", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (file, program) = (dir.join("t.c"), dir.join("app"));
+    std::fs::write(&file, source).unwrap();
+    let compiled = Command::new("gcc").args(["-g", "-o"]).arg(&program).arg(&file).status();
+    if compiled.is_ok_and(|status| status.success()) {
+        let mut file = ModuleFile::new(ElfFile::open(&program, "app").unwrap());
+        let place = |file: &mut ModuleFile, name: &str| {
+            file.globals().objects.iter().find(|o| o.name == name).map(|o| (o.vaddr, o.size)).unwrap()
+        };
+        let counters = place(&mut file, "counters");
+        let found = find_with_items(&mut file, counters);
+        let names: Vec<&str> = found.iter().map(|m| m.name.as_str()).collect();
+        assert_eq!(names, ["[0].hits", "[0].misses", "[1].hits", "[1].misses", "[2].hits", "[2].misses"]);
+        assert_eq!((found[3].offset, found[3].size), (24, 8));
+        assert!(find(&mut file, &[counters])[0].is_empty(), "parts of objects are not divided so far");
+        let table = place(&mut file, "table");
+        assert!(find_with_items(&mut file, table).is_empty(), "the index of two dimensions is not known");
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
