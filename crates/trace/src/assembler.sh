@@ -1,5 +1,5 @@
 #!/bin/sh
-# as ARGUMENTS: gcc runs it as the assembler, by -B. Lets the real one read inline.s before what gcc has written.
+# as ARGUMENTS: gcc runs it as the assembler, by -B, under that name. Lets the real one read inline.s before what gcc has written.
 own=${0%/*}
 # In that variable gcc tells its helpers what -B has named.
 real=$(unset COMPILER_PATH; "${COLLECT_GCC:-gcc}" -print-prog-name=as)
