@@ -1,11 +1,16 @@
 #!/bin/sh
-# as ARGUMENTS: gcc runs it as the assembler, by -B, under that name. Lets the real one read inline.s before what gcc has written.
+# as ARGUMENTS: gcc runs it as the assembler, by -B, under that name. Lets the real one read inline.s before what gcc has
+# written, where that calls hooks.
 own=${0%/*}
 # In that variable gcc tells its helpers what -B has named.
 real=$(unset COMPILER_PATH; "${COLLECT_GCC:-gcc}" -print-prog-name=as)
 [ "${real%/*}" = "$own" ] || [ -z "$real" ] && real=as
 before='' last=''
 for word; do before=$last last=$word; done
-# Without a file behind the output file (gcc -pipe) it reads what it is sent.
-[ "$before" = -o ] && set -- "$@" /dev/stdin
+if [ "$before" = -o ]; then
+    # Without a file behind the output file (gcc -pipe) it reads what it is sent.
+    set -- "$@" /dev/stdin
+elif ! grep -qs __tsan_ "$last"; then
+    exec "$real" "$@"
+fi
 exec "$real" "$own/inline.s" "$@"
