@@ -242,23 +242,21 @@ impl Object {
         })
     }
 
-    /// Gives an object in parts the policy of its last page, from the page at `start` to its end. Whether it has one, or
-    /// the kernel chooses the node; `None` where it cannot be set.
-    pub fn place_as_its_end(&self, state: &'static State, start: usize) -> Option<bool> {
+    /// Gives the last page of an object in parts its policy. Whether it has one, or the kernel chooses the node; `None`
+    /// where it cannot be set.
+    pub fn place_last_page(&self, state: &'static State) -> Option<bool> {
         let end = self.base + self.bytes();
         let Some(part) = self.in_parts(state).find(|part| part.base + part.bytes() == end) else { return Some(false) };
         let mut plan = part.own_plan(state).filter(|plan| !plan.populates())?;
+        let last = Object { base: end - PAGE, size: PAGE, pages: 1, ..part };
         if matches!(plan.layout, Layout::Blocks(..)) {
             let run = plan.runs_of(part.pages - 1, 1).next()?;
             let node = *plan.nodes.get(run.node as usize)?;
-            return counted_calls::mbind(start, end - start, policy::Mode::Preferred, &[node], false)
-                .ok()
-                .map(|()| true);
+            return counted_calls::mbind(last.base, PAGE, policy::Mode::Preferred, &[node], false).ok().map(|()| true);
         }
         // The parts have their huge pages when they are placed.
         plan.huge = Huge::Keep;
-        let pages = ((end - start) / PAGE) as u64;
-        Object { base: start, size: end - start, pages, ..part }.place_whole(state, &plan, false).ok()?;
+        last.place_whole(state, &plan, false).ok()?;
         Some(plan.layout != Layout::Default)
     }
 

@@ -349,10 +349,12 @@ fn unite(state: &'static State, object: &Object, plan: &PagePlan<'_>) -> Result<
 fn prepare_parts(state: &'static State, object: &Object) {
     let end = object.base + object.bytes();
     let may_be_huge = |is_set: bool| !is_set && end.is_multiple_of(HUGE);
-    if object.place_as_its_end(state, end - PAGE).is_some_and(|is_set| !may_be_huge(is_set)) {
+    if let Some(is_set) = object.place_last_page(state).filter(|is_set| !may_be_huge(*is_set)) {
         // SAFETY: the last byte of a fresh mapping.
         unsafe { ptr::write_volatile((end - 1) as *mut u8, 0) };
-        object.place_as_its_end(state, object.base);
+        if is_set {
+            let _ = counted_calls::mbind(object.base, object.bytes(), Mode::Default, &[], false);
+        }
     }
 }
 
