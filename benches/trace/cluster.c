@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <omp.h>
 enum { K=16, D=8 };
-int main(int c,char**v){ long n=c>1?atol(v[1]):400000; int rounds=c>2?atoi(v[2]):4;
+int main(int c,char**v){ long n=c>1?atol(v[1]):400000; int rounds=c>2?atoi(v[2]):20;
  double*p=malloc(n*D*8),*centre=malloc(K*D*8); int*of=malloc(n*4);
  unsigned s=1; for(long i=0;i<n*D;i++){ s=s*1664525u+1013904223u; p[i]=s>>16; }
  for(int i=0;i<K*D;i++)centre[i]=p[i];

@@ -9,7 +9,7 @@ program heat
   allocate(a(n,n), b(n,n))
   a = 1d0; a(n/2,:) = 100d0; b = a
   t = omp_get_wtime()
-  do r = 1, 10
+  do r = 1, 100
     !$omp parallel do private(i)
     do j = 2, n - 1
       do i = 2, n - 1

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <omp.h>
-int main(int c,char**v){ long n=c>1?atol(v[1]):900;
+int main(int c,char**v){ long n=c>1?atol(v[1]):1800;
  double*a=malloc(n*n*8);
  for(long i=0;i<n;i++)for(long j=0;j<n;j++)a[i*n+j]=i==j?n:1.0/(1+i+j);
  double t=omp_get_wtime();

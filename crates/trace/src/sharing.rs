@@ -15,6 +15,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use numamma_channel::trace::lines::{self, LINE};
+use numamma_kernel::clock::coarse_ns;
 use numamma_kernel::mappings::map_wiped_on_fork;
 
 use crate::block::PAGE_SHIFT;
@@ -32,10 +33,17 @@ const TAKES: u64 = 4;
 /// Accesses by one thread in a row after which a watched page is left to it, if many are watched.
 const ALONE: u64 = 64;
 /// The same of a page that is only read, however few are watched; its next write is noticed where its instruction was
-/// not at this page before. Less than 2^10, which is the room for it.
+/// not at this page before. From then on a page that is written is watched for one to two times [`PERIOD_NS`].
 const READ_ONLY: u64 = 1000;
+/// Periods that a watched page tells apart. With [`READ_ONLY`] less than 2^10, which is the room for both.
+const PERIODS: u64 = 4;
+/// Length of a period: threads that share a page and a CPU take it from each other several times in it, as a thread runs
+/// for 3 to 24 ms before others do (sched(7), EEVDF and CFS), on a busy machine among some others.
+const PERIOD_NS: u64 = 200_000_000;
+/// Accesses between two looks at the clock.
+const LOOK: u32 = 256;
 /// Watched pages up to which none is left to a thread.
-const MANY: u32 = 512;
+const MANY: u32 = 64;
 /// Bytes for which a range counts one access.
 const RANGE_WORD: u64 = 8;
 
@@ -46,6 +54,10 @@ pub struct Sharing {
     threads: AtomicU32,
     /// Pages that are watched.
     watched: AtomicU32,
+    /// Number of the period, when it began, and accesses that asked for it.
+    period: AtomicU32,
+    began_ns: AtomicU64,
+    asked: AtomicU32,
     pages: [AtomicU64; PAGES],
 }
 
@@ -65,7 +77,7 @@ struct Known {
     detail: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Owned = 0,
     Watched = 1,
@@ -103,7 +115,8 @@ impl Known {
     }
 
     /// After an access by a thread to a page that is not counted; [`State::Counted`] when it is to be counted.
-    fn after(self, thread: u32, write: bool, many: bool) -> Known {
+    /// `period`: the number of the present one.
+    fn after(self, thread: u32, write: bool, many: bool, period: u64) -> Known {
         let thread = thread % 4096;
         let other = thread != self.thread;
         match self.state {
@@ -122,10 +135,15 @@ impl Known {
                 }
                 // Reads only, by whomever: nobody takes the page from anybody.
                 let read_only = !(write || self.written);
-                if accesses >= if many { ALONE } else { READ_ONLY } && (many || read_only) {
+                let is_old = || (period.wrapping_sub(accesses - READ_ONLY)) % PERIODS > 1;
+                let is_over = accesses >= if many { ALONE } else { READ_ONLY };
+                if is_over && (many || read_only || is_old()) {
                     return Known { state: State::Owned, detail: read_only.into(), ..self };
                 }
-                let accesses = (accesses + 1).min(READ_ONLY);
+                let accesses = match accesses + 1 {
+                    READ_ONLY => READ_ONLY + period % PERIODS,
+                    more => more.min(accesses.max(READ_ONLY)),
+                };
                 Known { written: self.written || write, detail: takes << TAKES_SHIFT | accesses, ..self }
             }
             State::Counted => self,
@@ -191,7 +209,7 @@ impl Sharing {
             return false;
         }
         let many = self.watched.load(Relaxed) > MANY;
-        let mut after = known.after(access.thread, access.write, many);
+        let mut after = known.after(access.thread, access.write, many, self.period(known));
         if after.state == State::Counted {
             let Some(block) = lines::take(traced.map, traced.pid, page) else { return false };
             after.detail = block as u64;
@@ -216,6 +234,19 @@ impl Sharing {
             _ => {}
         }
         changed && after.state == State::Owned
+    }
+
+    /// The number of the present period, where it decides on a page.
+    fn period(&self, known: Known) -> u64 {
+        let is_asked = known.state == State::Watched && known.takes().1 >= READ_ONLY;
+        if is_asked && self.asked.fetch_add(1, Relaxed).is_multiple_of(LOOK) {
+            let (now, began) = (coarse_ns(), self.began_ns.load(Relaxed));
+            if now - began.min(now) >= PERIOD_NS && self.began_ns.compare_exchange(began, now, Relaxed, Relaxed).is_ok()
+            {
+                self.period.fetch_add(1, Relaxed);
+            }
+        }
+        self.period.load(Relaxed).into()
     }
 
     /// The word of a page; a new one belongs to the thread of the access.
@@ -266,5 +297,38 @@ fn count(traced: Traced, known: Known, access: Access) {
         let next = (at / LINE as u64 + 1) * LINE as u64;
         lines.access(at, thread, site, write, (next.min(end) - at).div_ceil(RANGE_WORD));
         at = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WRITTEN: Known = Known { page: 5, thread: 1, written: true, state: State::Watched, detail: 1 << TAKES_SHIFT };
+
+    fn alone(known: Known, accesses: u64, period: u64) -> Known {
+        (0..accesses).fold(known, |known, _| known.after(1, true, false, period))
+    }
+
+    #[test]
+    fn a_written_page_is_watched_for_a_time_and_then_left_to_its_thread() {
+        for first in 0..2 * PERIODS {
+            let watched = alone(WRITTEN, 5 * READ_ONLY, first);
+            assert_eq!((watched.state, Known::of(watched.word()) == watched), (State::Watched, true));
+            assert_eq!(watched.takes().0, 1);
+            assert!(alone(watched, 5, first + 1).state == State::Watched);
+            assert!(alone(watched, 1, first + 2).state == State::Owned);
+            assert!(alone(WRITTEN, READ_ONLY - 1, first + 2).state == State::Watched, "used too little");
+        }
+    }
+
+    #[test]
+    fn a_page_that_is_taken_is_counted_however_long_it_was_used_between() {
+        let taken = (1..TAKES).fold(WRITTEN, |known, time| {
+            let (thread, other) = (1 + time as u32 % 2, 2 - time as u32 % 2);
+            let used = (0..2 * READ_ONLY).fold(Known { thread: other, ..known }, |k, _| k.after(other, true, false, 7));
+            used.after(thread, true, false, 8)
+        });
+        assert!(taken.state == State::Counted);
     }
 }
