@@ -2,8 +2,9 @@
 //!
 //! Each page that was accessed has a word in a table of this process. It belongs to the thread that accessed it first.
 //! When another thread uses it and one of both writes, the page is *watched*: no instruction keeps its counter, so that
-//! every access comes here. A page that one thread hands to another, as after a serial initialisation, stays with
-//! that one. A page that threads take from each other [`TAKES`] times is *counted* for the rest of the run.
+//! every access comes here, until it was used by one thread alone for some time. A page that one thread hands to another, as
+//! after a serial initialisation, stays with that one. A page that threads take from each other [`TAKES`] times is *counted*
+//! for the rest of the run.
 //!
 //! While no page is watched, an access costs nothing more, but for one comparison where an instruction goes to another
 //! page: `filter` has a byte for each page, modulo its size, that says how many of these pages are watched.
@@ -30,7 +31,7 @@ const PROBES: usize = 16;
 /// Times that a page must be taken by another thread: an initialisation, its use by another thread and a look at the
 /// result are fewer.
 const TAKES: u64 = 4;
-/// Accesses by one thread in a row after which a watched page is left to it, if many are watched.
+/// Accesses by one thread in a row after which a watched page is left to it, if [`MANY`] are watched.
 const ALONE: u64 = 64;
 /// The same of a page that is only read, however few are watched; its next write is noticed where its instruction was
 /// not at this page before. From then on a page that is written is watched for one to two times [`PERIOD_NS`].
@@ -42,7 +43,7 @@ const PERIODS: u64 = 4;
 const PERIOD_NS: u64 = 200_000_000;
 /// Accesses between two looks at the clock.
 const LOOK: u32 = 256;
-/// Watched pages up to which none is left to a thread.
+/// Watched pages up to which each is left to a thread after some time only: they take the time of a trace.
 const MANY: u32 = 64;
 /// Bytes for which a range counts one access.
 const RANGE_WORD: u64 = 8;
