@@ -274,26 +274,6 @@ fn a_forked_child_counts_for_itself() {
 }
 
 #[test]
-fn what_main_did_before_it_made_threads_is_earlier() {
-    let tracing = Tracing::new("alone");
-    let program = tracing.compile("gcc", "gcc", "alone.c", &["-pthread"]);
-    let (_, counts) = tracing.profile(&[], &program);
-    assert_eq!(counts.total("table").1, 256 * 512 * 100);
-    let table = std::fs::read_to_string(tracing.dir.join("tables/tallies.csv")).unwrap();
-    let mut lines = table.lines();
-    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
-    let at = |name: &str| names.iter().position(|n| *n == name).unwrap();
-    let (slot, reads, writes) = (at("slot"), at("reads"), at("writes"));
-    let number = |line: &str, at: usize| line.split(',').nth(at).unwrap().parse::<u64>().unwrap();
-    // Only the table is used so often in a page.
-    let often = |line: &&str, at: usize| number(line, at) >= 512;
-    let last_write = table.lines().skip(1).filter(|l| often(l, writes)).map(|l| number(l, slot)).max().unwrap();
-    let first_read = lines.filter(|l| often(l, reads)).map(|l| number(l, slot)).min().unwrap();
-    // The counts may be read in the slot in which the threads begin.
-    assert!(last_write <= first_read && last_write < 32, "{last_write} {first_read}");
-}
-
-#[test]
 fn a_program_without_hooks_is_refused_with_the_flags() {
     let tracing = Tracing::new("without");
     let program = compile("gcc", "preloads/traced/forked.c", tracing.dir.join("program"), &["-O2"]);

@@ -103,7 +103,7 @@ impl Serving<'_> {
     }
 
     /// Lets a thread go on that waits for a page. False where that cannot be done, as while an event waits to be read: the
-    /// thread must be woken then, and faults again if it must.
+    /// caller wakes it then, and it faults again if the page is still away.
     fn give(&mut self, addr: usize, tid: u32, write: bool, protected: bool) -> bool {
         let (page, now) = (addr / PAGE * PAGE, self.tell.as_ref().map_or(0, Tell::now));
         let way = self.way();
