@@ -146,3 +146,31 @@ fn the_status_is_that_of_the_program_although_its_threads_end_before_the_library
         }
     }
 }
+
+/// A sandbox that counts its threads finds its own, as long as nothing is there that a phase could move.
+#[test]
+fn there_is_no_other_thread_before_an_object_that_a_phase_could_move() {
+    let _alone = alone();
+    let dir = Scratch::new("apply-phases-single");
+    let program = compile("single.c", dir.join("single"), &[]);
+    let policy = Policy::of("single")
+        .lines("[[phase]]\nname = \"now\"\nafter = 0")
+        .lines("[[phase]]\nname = \"soon\"\nafter = 0.02")
+        .lines("[[phase]]\nname = \"late\"\nafter = 3600")
+        .rule("function = [\"grab\"]", "policy = \"block\"")
+        .lines("phases = { now = { policy = \"bind\" }, soon = { policy = \"interleave\" }, late = { policy = \"local\" } }")
+        .write(&dir, "single.toml");
+    assert_eq!(run(plain(&program).arg("grab")).stdout, "1 1 1\n");
+    let placed = |arguments: &[&str]| {
+        let report = dir.join("report.json");
+        let out = run(placed(&program, &policy).args(arguments).env("NUMAMMA_REPORT", &report));
+        assert_eq!((out.code(), out.stderr.as_str()), (Some(0), ""));
+        (out.stdout, json_file(&report))
+    };
+    let (counted, report) = placed(&[]);
+    assert_eq!((counted.as_str(), &report["objects"][0]["instances"]), ("1 1\n", &0.into()), "{report}");
+    // The phase began before its first object: the thread comes with that.
+    let (counted, report) = placed(&["grab"]);
+    let object = &report["objects"][0];
+    assert_eq!((counted.as_str(), &object["instances"], &object["policy"]), ("1 1 2\n", &1.into(), &"interleave".into()));
+}

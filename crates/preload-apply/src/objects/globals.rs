@@ -175,7 +175,7 @@ pub fn place_all(state: &'static State, module: &Loaded, load: u64, found: Vec<F
             let (program, next) = (module.program, ptr::null_mut());
             push_placed(Box::new(Global { fixed: object, parts, program, load, state_word, next }));
         }
-        mover_request::request_if_outdated(rule, object.placing);
+        mover_request::placed(rule, object.placing);
     }
 }
 

@@ -225,7 +225,7 @@ fn take_kept(
         return None;
     }
     in_use::began(block.bytes(), block.touched(), false);
-    mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
+    mover_request::placed(state.rules.get(object.rule)?, object.placing);
     address
 }
 
@@ -265,7 +265,7 @@ fn map_new(
         && heap_table::reserve(address)
         && let Some(address) = enter(object, coloured)
     {
-        mover_request::request_if_outdated(state.rules.get(object.rule)?, object.placing);
+        mover_request::placed(state.rules.get(object.rule)?, object.placing);
         released::mapped(state, object);
         return Some(address);
     }

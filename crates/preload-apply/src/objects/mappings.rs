@@ -76,7 +76,7 @@ fn place_replacing(state: &'static State, mut object: Object, old: u64) -> bool 
         let left = remove_policy(&object, &plan, taken);
         state.give_mappings(taken.saturating_sub(left));
     }
-    mover_request::request_if_outdated(rule, object.placing);
+    mover_request::placed(rule, object.placing);
     placed
 }
 
@@ -182,7 +182,7 @@ impl Aside {
                 mapping_list::insert(&moved);
             }
             if let Some(rule) = state.rules.get(piece.object.rule) {
-                mover_request::request_if_outdated(rule, piece.object.placing);
+                mover_request::placed(rule, piece.object.placing);
             }
         }
     }

@@ -234,7 +234,7 @@ fn map_placed(owner: &Owner, heap: HeapAddress, len: usize, is_rent: bool) -> Op
         unsafe { write_header(base, heap) };
         if heap_table::insert(&extent) {
             heap_account::extent_mapped(len);
-            mover_request::request_if_outdated(rule, placing);
+            mover_request::placed(rule, placing);
             rule.churn.extent_mapped(len, is_rent);
             return Some(base);
         }

@@ -81,8 +81,8 @@ fn phases() -> Option<&'static Phases> {
     unsafe { PHASES.load(Ordering::Acquire).as_ref() }
 }
 
-/// Called at start-up before anything is placed: begins the phases without a condition, and requests the mover for
-/// phases that begin by time.
+/// Called at start-up before anything is placed: begins the phases without a condition, and has the mover wait
+/// for those that begin at a time.
 pub fn start(state: &'static State) {
     let declared = &state.policy.phases;
     if declared.is_empty() {
@@ -101,7 +101,7 @@ pub fn start(state: &'static State) {
     begin_due();
     let timed = declared.iter().enumerate().any(|(i, p)| p.after.is_some_and(|s| s > 0.0) && listed(i));
     if timed {
-        mover_request::request();
+        mover_request::await_time();
     }
 }
 
@@ -128,7 +128,7 @@ fn begin(index: usize, how: Trigger) {
     }
     if any_rule {
         found.unfinished.store(true, Ordering::Release);
-        mover_request::request();
+        mover_request::phase_began();
     }
 }
 

@@ -3,7 +3,7 @@
 //! A request takes no lock and may come from any hook, also in a signal handler.
 
 use core::ffi::c_void;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
 
 use numamma_hook::{allocating, errno, real, say_once, sys};
 use numamma_kernel::affinity::CpuMask;
@@ -11,7 +11,7 @@ use numamma_kernel::futex;
 
 use super::exclusion::{self, Shared};
 use crate::held_files;
-use crate::rules::state::Rule;
+use crate::rules::state::{self, Rule};
 
 /// Stack of the mover's thread, bytes: glibc takes thread-local storage from it. The work is done on a stack of the
 /// library.
@@ -35,10 +35,54 @@ pub fn request() {
     }
 }
 
-/// Requests the mover if `placing` is not the current one of `rule` any more: the pass of a phase that began while an
-/// object was being placed may have missed the object.
-pub fn request_if_outdated(rule: &Rule, placing: usize) {
+/// An object of a rule with places for phases exists, or existed in a parent: until then there is nothing to move.
+static HAS_OBJECTS: AtomicBool = AtomicBool::new(false);
+/// A phase begins at a time, which the mover waits for.
+static AWAITS_TIME: AtomicBool = AtomicBool::new(false);
+
+/// A phase that a rule has a place for begins at a time. The mover waits for it once an object is there.
+pub fn await_time() {
+    AWAITS_TIME.store(true, Ordering::SeqCst);
+    if HAS_OBJECTS.load(Ordering::SeqCst) {
+        request();
+    }
+}
+
+/// A phase has begun, for a rule or more: requests the mover if there may be something to move.
+pub fn phase_began() {
+    // Pairs with the fence of `placed`.
+    fence(Ordering::SeqCst);
+    if HAS_OBJECTS.load(Ordering::SeqCst) {
+        request();
+    }
+}
+
+/// An object was placed in `placing` of `rule`. Requests the mover if that is not the current one any more, since the pass
+/// of a phase that began meanwhile may have missed the object, or if it is the first object and a phase begins at a
+/// time.
+pub fn placed(rule: &Rule, placing: usize) {
+    note_object(rule);
     if rule.current_index() != placing {
+        request();
+    }
+}
+
+/// An object of `rule` exists.
+#[inline]
+pub fn note_object(rule: &Rule) {
+    if rule.placings.len() > 1 && !HAS_OBJECTS.load(Ordering::Relaxed) {
+        note_first();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn note_first() {
+    HAS_OBJECTS.store(true, Ordering::SeqCst);
+    // Before the caller reads the current placing: a phase that begins sees the object, or the caller sees the phase.
+    fence(Ordering::SeqCst);
+    // In a forked child times begin no phases.
+    if AWAITS_TIME.load(Ordering::SeqCst) && state::get().is_some_and(|state| state.pid == sys::pid()) {
         request();
     }
 }

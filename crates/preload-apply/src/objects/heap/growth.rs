@@ -146,6 +146,8 @@ pub fn put_back(state: &State, object: &Object, history: u64) {
     heap_table::note(now.base, history);
     if now.waiting {
         mover_request::request();
+    } else if let Some(rule) = rule {
+        mover_request::note_object(rule);
     }
 }
 
