@@ -1,5 +1,6 @@
 //! `by others` and the predicted remote share: what would be remote, also where the machine has one node.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde_json::Value;
@@ -70,9 +71,14 @@ fn pages_touched_by_main_and_used_by_others_are_shown_on_any_machine() {
     // Four hundred sweeps by others, each of a read and a write, beside one write by main.
     let (by_others, sweeps) = (share("by_others_share"), 800.0 / 801.0);
     assert!((by_others - sweeps).abs() < 0.1 && share("by_others_known") > 0.9, "{hot}");
-    // All pages are on the node of main, where one of the four sweeps.
+    // All pages are on the node of main, where the first of the four sweeps. They have equal work, of which a busy machine
+    // may sample one more than another.
+    let numbers = |key: &str| hot[key].as_array().expect("a list").iter().map(|n| n.as_u64().expect("a number"));
+    let by_thread: BTreeMap<u64, u64> = numbers("threads").zip(numbers("thread_accesses")).collect();
+    let local: u64 = by_thread.iter().filter(|(thread, _)| **thread <= 1).map(|(_, accesses)| accesses).sum();
+    let remote = 1.0 - local as f64 / by_thread.values().sum::<u64>() as f64;
     let predicted = share("predicted_remote_share");
-    assert!((predicted - 0.75 * sweeps).abs() < 0.1, "{hot}");
+    assert!((predicted - remote).abs() < 0.01 && (0.5..0.95).contains(&remote), "{predicted} and {remote}: {hot}");
     // Only main uses this one. A run may not show it.
     if let Some(cold) = heap(8 << 20).filter(|o| !o["by_others_share"].is_null()) {
         assert_eq!((&cold["by_others_share"], &cold["predicted_remote_share"]), (&0.0.into(), &0.0.into()), "{cold}");
