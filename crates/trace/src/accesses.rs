@@ -7,6 +7,7 @@ use core::arch::{global_asm, naked_asm};
 use core::sync::atomic::Ordering;
 
 use crate::block::{self, Thread};
+use crate::lines::{Ends, Line};
 use crate::process;
 
 /// Read of a hook's instruction, as it is given to [`numamma_trace_slow`].
@@ -23,7 +24,7 @@ macro_rules! count_one {
         naked_asm!(
             include_str!("fast.s"),
             include_str!("again.s"),
-            "mov rcx, qword ptr [rip + numamma_trace_thread@GOTTPOFF]",
+            "mov rcx, qword ptr [rip + numamma_trace_file@GOTTPOFF]",
             "mov esi, {kind}",
             "add rcx, qword ptr fs:[0]",
             "jmp {slow}",
@@ -77,4 +78,20 @@ extern "C" fn numamma_trace_slow(address: u64, write: u64, ip: u64, thread: &Thr
         return thread.switch_off();
     }
     block::count_for(thread, address, write != 0, ip);
+}
+
+/// As [`numamma_trace_slow`], for the code of inline.s: with the line of the access, and the ends of the lines of its file.
+#[unsafe(no_mangle)]
+extern "C" fn numamma_trace_slow_line(
+    address: u64,
+    write: u64,
+    ip: u64,
+    thread: &Thread,
+    line: *const Line,
+    ends: &Ends,
+) {
+    if process::OFF.load(Ordering::Relaxed) != 0 {
+        return thread.switch_off();
+    }
+    block::count_at(thread, address, write != 0, ip, line, ends);
 }

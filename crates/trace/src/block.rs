@@ -13,12 +13,13 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use numamma_channel::trace::layout::{FIRST_SHIFT, MOST_SHIFT, OFFSET_BITS, SITE_BITS, Slot};
-use numamma_channel::trace::writer::{self, GOLDEN, Table};
+use numamma_channel::trace::writer::{self, GOLDEN, TOGETHER_BITS, Table};
 use numamma_hook::errno::Saved;
 use numamma_hook::{static_tls, sys};
 use numamma_kernel::clock::monotonic_ns;
 use numamma_kernel::mappings::map_wiped_on_fork;
 
+use crate::lines::{Ends, Line, NOWHERE, OfFile};
 use crate::process::{self, Traced};
 use crate::sharing::{Access, FILTER, Sharing, sharing};
 
@@ -34,8 +35,6 @@ const _: () = assert!(size_of::<Line>() == 8 << 2 && PAGE_SHIFT == 12 && LINE_MA
 const _: () = assert!(size_of::<[Line; LINES]>() == 32768);
 /// A thread that is switched off has the lines of nobody so many bytes further on; no other address of lines has this bit.
 const OFF: usize = 64;
-/// No page.
-const NOWHERE: u64 = u64::MAX;
 /// Files of a program with hooks of their own that are as fast as those of the program.
 const FILES: usize = 30;
 /// Steps from one size of a thread's tables to the next: a factor of four.
@@ -51,21 +50,6 @@ const WAIT_NS: i64 = 5_000_000;
 const ERA_NS: u64 = 250_000_000;
 /// Calls without room for one that asks for memory, when there was none after that wait.
 const ASK_EVERY: u32 = 4096;
-
-/// Where an instruction was last. All zero: nowhere.
-#[repr(C)]
-struct Line {
-    /// Other threads set it to 0, when the page becomes a watched one.
-    ip: AtomicU64,
-    /// [`NOWHERE`]: the counter is not kept.
-    page: AtomicU64,
-    counter: Cell<*const AtomicU64>,
-    site: Cell<u32>,
-    /// Whether that site stores: a copy loads and stores by one instruction.
-    write: Cell<bool>,
-    /// The lowest bits of the page that the instruction was on last, for the hooks.
-    last: Cell<u16>,
-}
 
 /// See the top of the file. All zero bytes are a block that nobody has, or that of the parent in a forked child.
 #[repr(C)]
@@ -90,6 +74,8 @@ struct Block {
     previous: UnsafeCell<Option<Table>>,
     /// What the hooks of other files than this library keep of the thread.
     files: [Cell<*const Thread>; FILES],
+    /// The lines that it has for files of the program.
+    of_files: [OfFile; FILES],
     /// The next one of the free blocks.
     next: Cell<*mut Block>,
     /// Number of the thread.
@@ -114,6 +100,7 @@ const _: () = {
             && OFFSET_BITS == 12
             && size_of::<Slot>() == 16
     );
+    assert!(TOGETHER_BITS == 2);
     assert!(offset_of!(Slot, key) == 0 && offset_of!(Slot, count) == 8 && GOLDEN == 0x9e37_79b9_7f4a_7c15);
 };
 
@@ -123,6 +110,9 @@ pub struct Thread {
     block: Cell<*const Block>,
     /// The lines of nobody, of the same file: nothing is ever stored there.
     nobody: *const Block,
+    /// Of a file with lines of its own ([`crate::lines`]), which alone has this: bytes from these to those of the thread,
+    /// 0 without.
+    pub lines_behind: Cell<usize>,
 }
 
 // The thread's part of this library: whether it is getting a block now.
@@ -172,9 +162,23 @@ pub fn count_for(file: &Thread, address: u64, write: bool, ip: u64) {
     count_in(file, address, write, ip, 1);
 }
 
+/// Counts one access for code of a file that has lines of its own, whose ends are given. `line` is the one that it found,
+/// of the thread or of the file.
+pub fn count_at(file: &Thread, address: u64, write: bool, ip: u64, line: *const Line, ends: &Ends) {
+    let Some(traced) = process::traced() else { return };
+    let own = (line as usize).wrapping_sub(file.lines_behind.get());
+    let counted = block(file, traced).is_some_and(|block| {
+        let lines = block.lines_of(file, ends).and_then(|of| Some((of, of.line(own)?)));
+        block.count(traced, lines, address, write, ip, 1)
+    });
+    if !counted {
+        traced.map.header().lost.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 fn count_in(file: &Thread, address: u64, write: bool, ip: u64, count: u64) {
     let Some(traced) = process::traced() else { return };
-    let counted = block(file, traced).is_some_and(|block| block.count(traced, address, write, ip, count));
+    let counted = block(file, traced).is_some_and(|block| block.count(traced, None, address, write, ip, count));
     if !counted {
         traced.map.header().lost.fetch_add(count, Ordering::Relaxed);
     }
@@ -187,7 +191,7 @@ fn thread() -> &'static Thread {
     unsafe {
         core::arch::asm!(
             "mov {p}, qword ptr fs:[0]",
-            "add {p}, qword ptr [rip + numamma_trace_thread@GOTTPOFF]",
+            "add {p}, qword ptr [rip + numamma_trace_file@GOTTPOFF]",
             p = out(reg) thread,
             options(pure, nomem, nostack),
         );
@@ -298,17 +302,19 @@ fn new_block() -> Option<*mut Block> {
 /// Lets no instruction of any thread keep its counter of a page.
 #[cold]
 fn forget_page(page: u64) {
+    let last = last_byte(page << PAGE_SHIFT);
     let mut block = NEWEST.load(Ordering::Acquire);
     // SAFETY: blocks are never unmapped, and of another thread's only atomic fields are used. In a forked child those of
     // the parent are zero, and end the list.
     while let Some(known) = unsafe { block.as_ref() } {
-        for line in &known.lines {
-            if line.page.load(Ordering::Relaxed) == page {
-                line.ip.store(0, Ordering::Relaxed);
-            }
-        }
+        known.lines.iter().chain(known.of_files.iter().flat_map(OfFile::used)).for_each(|line| line.forget_page(last));
         block = known.older.load(Ordering::Relaxed);
     }
+}
+
+/// Last byte of the page of an address.
+fn last_byte(address: u64) -> u64 {
+    address | ((1 << PAGE_SHIFT) - 1)
 }
 
 /// Puts a list of blocks back.
@@ -355,7 +361,16 @@ unsafe extern "C" fn thread_ends(block: *mut libc::c_void) {
 }
 
 impl Block {
-    fn count(&self, traced: Traced, address: u64, write: bool, ip: u64, count: u64) -> bool {
+    /// `lines`: the line of the instruction, where it has one of its own, and those of its file.
+    fn count(
+        &self,
+        traced: Traced,
+        lines: Option<(&OfFile, &Line)>,
+        address: u64,
+        write: bool,
+        ip: u64,
+        count: u64,
+    ) -> bool {
         if self.busy.get() && self.nested.get() < MOST_NESTED {
             self.nested.set(self.nested.get() + 1);
             let key = writer::key(address, writer::site(traced.map, ip, write));
@@ -365,13 +380,21 @@ impl Block {
         }
         self.busy.set(true);
         self.nested.set(0);
-        let counted = self.count_alone(traced, address, write, ip, count);
+        let line = match lines {
+            Some((of_file, line)) => {
+                if line.ip.load(Ordering::Relaxed) == 0 {
+                    of_file.list(line);
+                }
+                line
+            }
+            None => &self.lines[(ip as usize & LINE_MASK) >> 2],
+        };
+        let counted = self.count_alone(traced, line, address, write, ip, count);
         self.busy.set(false);
         counted
     }
 
-    fn count_alone(&self, traced: Traced, address: u64, write: bool, ip: u64, count: u64) -> bool {
-        let line = &self.lines[(ip as usize & LINE_MASK) >> 2];
+    fn count_alone(&self, traced: Traced, line: &Line, address: u64, write: bool, ip: u64, count: u64) -> bool {
         let is_known = line.ip.load(Ordering::Relaxed) == ip && line.write.get() == write;
         let site = if is_known { line.site.get() } else { writer::site(traced.map, ip, write) };
         let Some(key) = writer::key(address, site) else { return false };
@@ -393,13 +416,14 @@ impl Block {
             let keeps = sharing().is_none_or(|sharing| {
                 !is_new && !sharing.may_watch(address) || sharing.access(traced, access, forget_page)
             });
-            // A signal handler that compares the line meanwhile finds no instruction.
+            // A signal handler that compares the line meanwhile finds no instruction, or no page.
             line.ip.store(0, Ordering::Relaxed);
-            line.page.store(if keeps { address >> PAGE_SHIFT } else { NOWHERE }, Ordering::Relaxed);
+            line.page.store(NOWHERE, Ordering::Relaxed);
             line.counter.set(counter);
             line.site.set(site);
             line.write.set(write);
             core::sync::atomic::compiler_fence(Ordering::Release);
+            line.page.store(if keeps { last_byte(address) } else { NOWHERE }, Ordering::Relaxed);
             line.ip.store(ip, Ordering::Relaxed);
         }
         add(counter, count)
@@ -440,7 +464,7 @@ impl Block {
         let (table, previous) = unsafe { (&mut *self.table.get(), &mut *self.previous.get()) };
         self.forget_lines();
         self.slots.set(new.slots());
-        self.hash_shift.set(u64::BITS - new.shift());
+        self.hash_shift.set(writer::hash_shift(new.shift()));
         let before = table.replace(new);
         before.iter().for_each(|before| before.leave(traced.map));
         if let Some(old) = std::mem::replace(previous, before) {
@@ -460,7 +484,26 @@ impl Block {
         })
     }
 
+    /// The lines that the thread has for the file with these.
+    fn lines_of(&self, file: &Thread, ends: &Ends) -> Option<&OfFile> {
+        let known = self.of_files.iter().find(|of| of.is_for(ends) && !of.is_free());
+        if let Some(known) = known.filter(|known| known.distance() == file.lines_behind.get()) {
+            return Some(known);
+        }
+        if claiming().replace(true) {
+            return None; // a signal handler, while lines are mapped
+        }
+        let _errno = Saved::now();
+        let found = known.or_else(|| self.of_files.iter().find(|of| of.is_free()).filter(|free| free.map(ends)));
+        if let Some(found) = found {
+            found.lend(file);
+        }
+        claiming().set(false);
+        found
+    }
+
     fn forget_files(&self) {
+        self.of_files.iter().for_each(OfFile::take_back);
         for file in self.files.iter().map(|place| place.replace(null())) {
             // SAFETY: static TLS of the thread that ends, which nobody takes back before.
             if let Some(file) = unsafe { file.as_ref() } {
@@ -470,10 +513,7 @@ impl Block {
     }
 
     fn forget_lines(&self) {
-        for line in &self.lines {
-            line.ip.store(0, Ordering::Relaxed);
-            line.counter.set(null());
-        }
+        self.lines.iter().chain(self.of_files.iter().flat_map(OfFile::used)).for_each(Line::forget);
     }
 }
 

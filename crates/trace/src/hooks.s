@@ -13,7 +13,7 @@
 	.cfi_startproc
 	.include "fast.s"
 	.include "again.s"
-	mov rcx, qword ptr [rip + numamma_trace_thread@GOTTPOFF]
+	mov rcx, qword ptr [rip + numamma_trace_file@GOTTPOFF]
 	mov esi, \write
 	add rcx, qword ptr fs:[0]
 	jmp qword ptr [rip + numamma_trace_slow@GOTPCREL]

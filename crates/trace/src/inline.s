@@ -5,10 +5,28 @@
 	.equ numamma_trace_inline, 1
 	.include "thread.s"
 
-# A hook on behalf of the code below, with what that has found out: the lines of the thread in rax, eight times the number
-# of its line in that table in rsi, the page in rcx, the instruction in rdx, the address in rdi.
+# Each access has a line of its own here, always empty, and each thread has lines for all of them so far behind these as
+# numamma_trace_file says: of no bytes where the thread is not known, so that it finds the empty one.
+	.pushsection numamma_trace_lines, "aw", @nobits
+	.balign 32
+	.popsection
+	.hidden __start_numamma_trace_lines
+	.hidden __stop_numamma_trace_lines
+	.pushsection .data.rel.ro.numamma_trace_ends, "awG", @progbits, numamma_trace_ends, comdat
+	.balign 8
+	.globl numamma_trace_ends
+	.hidden numamma_trace_ends
+	.type numamma_trace_ends, @object
+	.size numamma_trace_ends, 16
+numamma_trace_ends:
+	.quad __start_numamma_trace_lines
+	.quad __stop_numamma_trace_lines
+	.popsection
+
+# A hook on behalf of the code below, with what that has found out: the address in rdi, the last byte of its page in rcx,
+# the line of the thread in rsi, the instruction in rdx.
 	.intel_syntax noprefix
-	.weak numamma_trace_slow
+	.weak numamma_trace_slow_line
 	.macro numamma_line name, hook, write
 	.pushsection .text.\name, "axG", @progbits, \name, comdat
 	.p2align 5
@@ -17,43 +35,50 @@
 	.type \name, @function
 \name:
 	.cfi_startproc
-	cmp qword ptr [rax + 8*rsi], rdx
+	mov rax, qword ptr [rip + numamma_trace_file@GOTTPOFF]
+	mov rax, qword ptr fs:[rax]
+	test al, 64
+	jnz 1f
+	cmp qword ptr [rsi], rdx
 	jne 3f
 	.include "again.s"
-	mov r8, qword ptr [rip + numamma_trace_slow@GOTPCREL]
-	mov rcx, qword ptr [rip + numamma_trace_thread@GOTTPOFF]
+	mov rcx, qword ptr [rip + numamma_trace_file@GOTTPOFF]
+	mov r8, rsi
+	mov rax, qword ptr [rip + numamma_trace_slow_line@GOTPCREL]
+	lea r9, [rip + numamma_trace_ends]
 	mov esi, \write
 	add rcx, qword ptr fs:[0]
-	test r8, r8 # linked to ThreadSanitizer's own library alone
-	cmovz r8, qword ptr [rip + \hook@GOTPCREL]
-	jmp r8
+	test rax, rax # linked to ThreadSanitizer's own library alone
+	cmovz rax, qword ptr [rip + \hook@GOTPCREL]
+	jmp rax
 	.cfi_endproc
 	.size \name, . - \name
 	.popsection
 	.endm
-	numamma_line numamma_trace_line_read, __tsan_read8, 0
-	numamma_line numamma_trace_line_write, __tsan_write8, 1
+	numamma_line numamma_trace_read, __tsan_read8, 0
+	numamma_line numamma_trace_write, __tsan_write8, 1
 	.att_syntax prefix
 
-# As fast.s. Behind it is the instruction, as it was behind the call.
-	.macro numamma_access line
-	movq numamma_trace_thread@GOTTPOFF(%rip), %rax
-	leaq .Lnumamma_access\@(%rip), %rdx
+# As fast.s, with the line of the access. Behind it is the instruction, as it was behind the call.
+	.macro numamma_access again
+	.pushsection numamma_trace_lines, "aw", @nobits
+.Lnumamma_line\@:
+	.zero 32
+	.popsection
+	movq numamma_trace_file@GOTTPOFF(%rip), %rax
+	leaq .Lnumamma_line\@(%rip), %rsi
+	addq %fs:16(%rax), %rsi
 	movq %rdi, %rcx
-	movq %fs:(%rax), %rax
-	movl %edx, %esi
-	shrq $12, %rcx
-	andl $0xffc, %esi
-	cmpq %rdx, (%rax,%rsi,8)
+	orq $0xfff, %rcx
+	cmpq %rcx, 8(%rsi)
 	jne .Lnumamma_again\@
-	cmpq %rcx, 8(%rax,%rsi,8)
-	jne .Lnumamma_again\@
-	movq 16(%rax,%rsi,8), %rax
+	movq 16(%rsi), %rax
 	incq (%rax)
 .Lnumamma_access\@:
 	.subsection 1
 .Lnumamma_again\@:
-	callq \line
+	leaq .Lnumamma_access\@(%rip), %rdx
+	callq \again
 	jmp .Lnumamma_access\@
 	.subsection 0
 	.endm
@@ -75,9 +100,9 @@
 	.endr
 	.endr
 	.if numamma_found == 1
-	numamma_access numamma_trace_line_read
+	numamma_access numamma_trace_read
 	.elseif numamma_found == 2
-	numamma_access numamma_trace_line_write
+	numamma_access numamma_trace_write
 	.else
 	.purgem call
 	call \target

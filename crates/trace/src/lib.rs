@@ -19,6 +19,7 @@ mod accesses;
 mod atomics;
 mod block;
 mod ignored;
+mod lines;
 mod process;
 mod ranges;
 mod sharing;

@@ -17,6 +17,9 @@ use super::layout::{
 
 /// Words compared for one instruction before it counts among the others.
 const PROBES: usize = 64;
+/// Bits of the number of slots in a cache line.
+pub const TOGETHER_BITS: u32 = 2;
+const _: () = assert!(size_of::<Slot>() << TOGETHER_BITS == 64);
 /// Fibonacci hashing (Knuth, TAOCP 6.4).
 pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -42,6 +45,21 @@ pub fn key(addr: u64, site: u32) -> Option<u64> {
     let page = addr >> PAGE_SHIFT;
     let offset = addr & ((1 << PAGE_SHIFT) - 1);
     (addr < END && page > 0).then_some(page << (SITE_BITS + OFFSET_BITS) | u64::from(site) << OFFSET_BITS | offset)
+}
+
+/// Where the search for a key begins, without its offset, in a table of 2^`shift` slots. Four pages in a row ([`TOGETHER_BITS`]) have
+/// slots in one cache line for an instruction, as most go through memory in order; which of the four is the page's depends
+/// on the pages above, too, so that steps of four pages do not always take the same.
+#[inline]
+fn first_slot(named: u64, shift: u32) -> usize {
+    let (page, site) = (named >> SITE_BITS, named & ((1 << SITE_BITS) - 1));
+    let line = (page >> TOGETHER_BITS << SITE_BITS | site).wrapping_mul(GOLDEN) >> hash_shift(shift);
+    (line << TOGETHER_BITS | (page ^ page >> TOGETHER_BITS) & ((1 << TOGETHER_BITS) - 1)) as usize
+}
+
+/// Bits that a hash is shifted by for a line of a table of 2^`shift` slots.
+pub fn hash_shift(shift: u32) -> u32 {
+    u64::BITS - (shift - TOGETHER_BITS)
 }
 
 /// A mapped table.
@@ -101,7 +119,7 @@ impl Table {
     pub fn counter(&self, key: u64) -> Option<&AtomicU64> {
         let mask = (1_usize << self.shift) - 1;
         let named = key >> OFFSET_BITS;
-        let first = (named.wrapping_mul(GOLDEN) >> (u64::BITS - self.shift)) as usize;
+        let first = first_slot(named, self.shift);
         for at in first..=first + mask {
             // SAFETY: the mapping has mask + 1 slots.
             let slot = unsafe { &*self.slots.add(at & mask) };
@@ -130,7 +148,7 @@ impl Table {
     pub fn has(&self, key: u64) -> bool {
         let mask = (1_usize << self.shift) - 1;
         let named = key >> OFFSET_BITS;
-        let first = (named.wrapping_mul(GOLDEN) >> (u64::BITS - self.shift)) as usize;
+        let first = first_slot(named, self.shift);
         // SAFETY: the mapping has mask + 1 slots.
         let keys = (first..=first + mask).map(|at| unsafe { &*self.slots.add(at & mask) }.key.load(Relaxed));
         keys.take_while(|found| *found != 0).any(|found| found >> OFFSET_BITS == named)

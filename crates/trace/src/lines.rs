@@ -1,0 +1,165 @@
+//! Lines of the code that counts in the place of its calls of hooks (inline.s): each access of a file of the program has a
+//! line of its own, and so has each thread for it.
+//!
+//! A file has one line for each access in its zeroed data, where nothing is ever stored. A thread gets as many that begin
+//! so far behind these as the file's part of the thread says; before that its accesses find the empty ones. Lines in use
+//! are listed, so that a thread that lets a page be watched need not look at those of all code.
+
+use core::cell::Cell;
+use core::ptr::{self, null};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use numamma_hook::sys;
+use numamma_kernel::mappings::map_wiped_on_fork;
+
+use crate::block::Thread;
+
+/// No page.
+pub const NOWHERE: u64 = u64::MAX;
+
+/// Where an instruction was last. All zero: nowhere.
+#[repr(C)]
+pub struct Line {
+    /// 0: nothing is known of it.
+    pub ip: AtomicU64,
+    /// Last byte of its page. [`NOWHERE`]: the counter is not kept. Other threads set that when the page becomes a watched
+    /// one.
+    pub page: AtomicU64,
+    /// Of the instruction at the page.
+    pub counter: Cell<*const AtomicU64>,
+    /// Number of the instruction.
+    pub site: Cell<u32>,
+    /// Whether that site stores: a copy loads and stores by one instruction.
+    pub write: Cell<bool>,
+    /// The lowest bits of the page that the instruction was on last, for the hooks.
+    pub last: Cell<u16>,
+}
+
+impl Line {
+    /// Lets the instruction not keep its counter of the page.
+    pub fn forget_page(&self, page: u64) {
+        if self.page.load(Ordering::Relaxed) == page {
+            self.page.store(NOWHERE, Ordering::Relaxed);
+        }
+    }
+
+    /// Lets the instruction keep no counter.
+    pub fn forget(&self) {
+        self.page.store(NOWHERE, Ordering::Relaxed);
+        self.counter.set(null());
+    }
+}
+
+/// The lines that a file has of its own: see inline.s.
+#[repr(C)]
+pub struct Ends {
+    start: *const Line,
+    end: *const Line,
+}
+
+impl Ends {
+    fn count(&self) -> usize {
+        (self.end as usize).saturating_sub(self.start as usize) / size_of::<Line>()
+    }
+}
+
+/// The lines that a thread has for a file, and behind them as many numbers: of the lines in use. All zero: none. What is
+/// set once stays, for the threads that have the block later, too.
+#[repr(C)]
+#[derive(Default)]
+pub struct OfFile {
+    start: Cell<usize>,
+    count: AtomicUsize,
+    lines: AtomicPtr<Line>,
+    /// Lines in use.
+    used: AtomicU32,
+    /// The file's part of the thread while that counts.
+    thread: Cell<*const Thread>,
+}
+
+impl OfFile {
+    /// Whether nothing was mapped for it.
+    pub fn is_free(&self) -> bool {
+        self.lines.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Whether it is for the lines of this file.
+    pub fn is_for(&self, ends: &Ends) -> bool {
+        self.start.get() == ends.start as usize && self.count.load(Ordering::Relaxed) == ends.count()
+    }
+
+    /// Maps the lines for a file; false without memory, or if the file has none.
+    pub fn map(&self, ends: &Ends) -> bool {
+        let count = ends.count();
+        let bytes = count * (size_of::<Line>() + size_of::<AtomicU32>());
+        if count == 0 || u32::try_from(count).is_err() {
+            return false;
+        }
+        let Some(lines) = map_wiped_on_fork(bytes.next_multiple_of(sys::PAGE)) else { return false };
+        self.start.set(ends.start as usize);
+        self.count.store(count, Ordering::Relaxed);
+        self.lines.store(lines.cast(), Ordering::Release);
+        true
+    }
+
+    /// Lets the code of the file find these lines in this thread.
+    pub fn lend(&self, thread: &Thread) {
+        self.thread.set(thread);
+        thread.lines_behind.set(self.distance());
+    }
+
+    /// Bytes from the lines of the file to those of the thread.
+    pub fn distance(&self) -> usize {
+        (self.lines.load(Ordering::Relaxed) as usize).wrapping_sub(self.start.get())
+    }
+
+    /// The thread ends.
+    pub fn take_back(&self) {
+        // SAFETY: static TLS of the thread that ends, which nobody takes back before.
+        if let Some(thread) = unsafe { self.thread.replace(null()).as_ref() } {
+            thread.lines_behind.set(0);
+        }
+    }
+
+    /// The line of this thread for the file's line at `own`; `None` for an address of no line.
+    pub fn line(&self, own: usize) -> Option<&Line> {
+        let offset = own.wrapping_sub(self.start.get());
+        let index = offset / size_of::<Line>();
+        let is_line = offset.is_multiple_of(size_of::<Line>()) && index < self.count.load(Ordering::Relaxed);
+        // SAFETY: mapped for so many lines, and never unmapped.
+        is_line.then(|| unsafe { &*self.lines.load(Ordering::Relaxed).add(index) })
+    }
+
+    /// Lists a line that is used for the first time.
+    pub fn list(&self, line: &Line) {
+        let lines = self.lines.load(Ordering::Relaxed);
+        let index = (ptr::from_ref(line) as usize - lines as usize) / size_of::<Line>();
+        let used = self.used.load(Ordering::Relaxed);
+        if let Some(place) = self.numbers().get(used as usize) {
+            place.store(index as u32, Ordering::Relaxed);
+            self.used.store(used + 1, Ordering::Release);
+        }
+    }
+
+    /// Room for the number of each line.
+    fn numbers(&self) -> &[AtomicU32] {
+        // Acquire pairs with `map`.
+        let lines = self.lines.load(Ordering::Acquire);
+        if lines.is_null() {
+            return &[];
+        }
+        let count = self.count.load(Ordering::Relaxed);
+        // SAFETY: so many lie behind the lines, in memory that is never unmapped.
+        unsafe { core::slice::from_raw_parts(lines.add(count).cast(), count) }
+    }
+
+    /// The lines in use. Also for other threads than the one that has them, which use what is atomic.
+    pub fn used(&self) -> impl Iterator<Item = &Line> {
+        let numbers = self.numbers();
+        // Acquire pairs with `list`.
+        let used = self.used.load(Ordering::Acquire) as usize;
+        let lines = self.lines.load(Ordering::Relaxed);
+        // SAFETY: only numbers of lines are listed, which are never unmapped.
+        numbers.iter().take(used).map(move |number| unsafe { &*lines.add(number.load(Ordering::Relaxed) as usize) })
+    }
+}
