@@ -496,7 +496,7 @@ impl Block {
         let _errno = Saved::now();
         let found = known.or_else(|| self.of_files.iter().find(|of| of.is_free()).filter(|free| free.map(ends)));
         if let Some(found) = found {
-            found.lend(file);
+            found.lend(&file.lines_behind);
         }
         claiming().set(false);
         found

@@ -12,8 +12,6 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use numamma_hook::sys;
 use numamma_kernel::mappings::map_wiped_on_fork;
 
-use crate::block::Thread;
-
 /// No page.
 pub const NOWHERE: u64 = u64::MAX;
 
@@ -73,8 +71,8 @@ pub struct OfFile {
     lines: AtomicPtr<Line>,
     /// Lines in use.
     used: AtomicU32,
-    /// The file's part of the thread while that counts.
-    thread: Cell<*const Thread>,
+    /// Where the file finds how far behind its lines these are, while the thread counts.
+    found_by: Cell<*const Cell<usize>>,
 }
 
 impl OfFile {
@@ -102,10 +100,10 @@ impl OfFile {
         true
     }
 
-    /// Lets the code of the file find these lines in this thread.
-    pub fn lend(&self, thread: &Thread) {
-        self.thread.set(thread);
-        thread.lines_behind.set(self.distance());
+    /// Lets the code of the file find these lines in this thread, in whose static TLS `behind` is.
+    pub fn lend(&self, behind: &Cell<usize>) {
+        self.found_by.set(behind);
+        behind.set(self.distance());
     }
 
     /// Bytes from the lines of the file to those of the thread.
@@ -116,8 +114,8 @@ impl OfFile {
     /// The thread ends.
     pub fn take_back(&self) {
         // SAFETY: static TLS of the thread that ends, which nobody takes back before.
-        if let Some(thread) = unsafe { self.thread.replace(null()).as_ref() } {
-            thread.lines_behind.set(0);
+        if let Some(behind) = unsafe { self.found_by.replace(null()).as_ref() } {
+            behind.set(0);
         }
     }
 
