@@ -172,5 +172,8 @@ fn there_is_no_other_thread_before_an_object_that_a_phase_could_move() {
     // The phase began before its first object: the thread comes with that.
     let (counted, report) = placed(&["grab"]);
     let object = &report["objects"][0];
-    assert_eq!((counted.as_str(), &object["instances"], &object["policy"]), ("1 1 2\n", &1.into(), &"interleave".into()));
+    assert_eq!(
+        (counted.as_str(), &object["instances"], &object["policy"]),
+        ("1 1 2\n", &1.into(), &"interleave".into())
+    );
 }

@@ -12,7 +12,7 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use numamma_kernel::clock::monotonic_ns;
 
-use numamma_hook::{errno, say, say_once, sys};
+use numamma_hook::{errno, sandbox, say, say_once, sys};
 use numamma_plan::placement_report::PhaseReport;
 use numamma_plan::policy::Phase;
 
@@ -105,7 +105,11 @@ pub fn start(state: &'static State) {
     }
 }
 
+/// Begins a phase, unless the program has confined itself: then nothing new is placed, and nothing moved.
 fn begin(index: usize, how: Trigger) {
+    if sandbox::entered() {
+        return;
+    }
     let (Some(state), Some(phases)) = (state::get(), phases()) else { return };
     let Some(found) = phases.statistics.get(index) else { return };
     let ticket = phases.tickets.fetch_add(1, Ordering::AcqRel) + 1;
