@@ -58,7 +58,7 @@ fn a_confined_program_calls_what_it_calls_bare() {
     // The thread that moves pages has objects to move, or waits for the last phase.
     let phases = Policy::new()
         .lines("[[phase]]\nname = \"now\"\nafter = 0.000001\n[[phase]]\nname = \"late\"\nafter = 3600")
-        .lines("[[phase]]\nname = \"counted\"\nallocation = 5\nfunction = [\"inner\"]")
+        .lines("[[phase]]\nname = \"counted\"\nallocation = 6\nfunction = [\"inner\"]")
         .rule("function = [\"?\"]", "policy = \"local\"")
         .lines("phases = { now = { policy = \"interleave\" }, late = { policy = \"block\" }, counted = { policy = \"bind\" } }")
         .write(&dir, "phases.toml");

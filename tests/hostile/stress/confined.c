@@ -137,6 +137,7 @@ int main(int argc, char **argv) {
     char *before = outer(200000), *small = outer(500), *last = NULL;
     if (!strcmp(mode, "unmap")) last = outer(9 << 20);
     for (int i = 0; i < BLOCKS && shrinks; i++) large[i] = outer(40 << 20);
+    if (shrinks) free(outer(500)); /* a phase may begin here, so that they are to be moved */
     signal(SIGUSR1, on_signal);
     confine(argv[2], argc - 4, argv + 4);
     if (!strcmp(argv[2], "strict")) {
