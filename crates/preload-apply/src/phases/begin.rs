@@ -51,8 +51,10 @@ pub struct Statistics {
     ticket: AtomicU64,
     /// What began the phase last: [`Trigger`] as a number.
     how: AtomicU64,
-    /// Allocations of the call site of the phase so far.
+    /// Allocations of the call site of the phase so far, until one began it.
     allocations: AtomicU64,
+    /// No further allocation can begin the phase.
+    counted: AtomicBool,
     /// The time of the phase has passed.
     due: AtomicBool,
     /// Objects of the phase are still to be moved.
@@ -160,12 +162,21 @@ pub fn begin_due() -> Option<u64> {
     next
 }
 
+/// Whether phase `index` counts the allocations of its call site: the one with the number in the policy has not been made.
+#[inline]
+pub fn counts(index: usize) -> bool {
+    phases().and_then(|p| p.statistics.get(index)).is_none_or(|found| !found.counted.load(Ordering::Relaxed))
+}
+
 /// Counts an allocation at the call site of phase `index`. The allocation with the number in the policy begins the
 /// phase before it is placed.
 pub fn allocated(index: usize) {
     let wanted = state::get().and_then(|s| s.policy.phases.get(index)?.allocation);
-    let Some(found) = phases().and_then(|p| p.statistics.get(index)) else { return };
+    let Some(found) = phases().and_then(|p| p.statistics.get(index)).filter(|_| counts(index)) else { return };
     let count = found.allocations.fetch_add(1, Ordering::Relaxed) + 1;
+    if wanted.is_none_or(|wanted| count >= wanted) {
+        found.counted.store(true, Ordering::Relaxed);
+    }
     if wanted == Some(count) {
         begin(index, Trigger::Allocation);
     }
