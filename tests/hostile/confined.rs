@@ -55,15 +55,24 @@ fn a_confined_program_calls_what_it_calls_bare() {
         let rule = format!("function = [{function}]");
         Policy::new().rule(&rule, "policy = \"interleave\"").write(&dir, name)
     };
+    // The thread that moves pages has objects to move, or waits for the last phase.
+    let phases = Policy::new()
+        .lines("[[phase]]\nname = \"now\"\nafter = 0.000001\n[[phase]]\nname = \"late\"\nafter = 3600")
+        .lines("[[phase]]\nname = \"counted\"\nallocation = 6\nfunction = [\"inner\"]")
+        .rule("function = [\"?\"]", "policy = \"local\"")
+        .lines("phases = { now = { policy = \"interleave\" }, late = { policy = \"block\" }, counted = { policy = \"bind\" } }")
+        .write(&dir, "phases.toml");
     let policies = [
+        phases,
         policy("nothing.toml", "\"no_such_function\""),
         policy("half.toml", "\"inner\", \"outer\", \"worker\""),
         policy("plugin.toml", "\"plugin_make\""),
         policy("placed.toml", "\"inner\", \"outer\""),
         policy("all.toml", "\"?\""),
     ];
-    for mode in ["free", "unmap", "return", "thread", "dlopen", "fork", "signal", "_exit", "_Exit", "quick_exit"] {
-        for entry in ["filter", "no_new_privs"] {
+    let ends = ["_exit", "_Exit", "quick_exit"];
+    for mode in ["shrink", "free", "unmap", "return", "thread", "dlopen", "fork", "signal"].into_iter().chain(ends) {
+        for entry in ["filter", "no_new_privs", "tsync"] {
             let (allowed, bare) = bare(&dir, mode, entry);
             let check = |seen: &Ran, how: &str, arguments: &[String]| {
                 let same = (seen.shell_code(), &seen.stdout) == (bare.shell_code(), &bare.stdout);

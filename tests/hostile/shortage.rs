@@ -110,6 +110,18 @@ fn hooks_are_no_points_of_cancellation() {
     assert_eq!(ran.stdout, "freed 100 cancelled 1\n");
 }
 
+/// With every allocation placed, that of pthread_create included, the thread would be the first to call glibc's malloc.
+#[test]
+fn a_thread_that_is_cancelled_does_not_set_up_the_heap_of_glibc() {
+    let dir = Scratch::new("cancelled-early");
+    compile(&dir, "cancelled_early.c", "cancelled_early", &[]);
+    for place in ["policy = \"interleave\"", "policy = \"bind\", nodes = \"0\""] {
+        let policy = Policy::new().rule("function = [\"?\"]", place).write(&dir, "policy.toml");
+        let ran = run(placed(dir.join("cancelled_early"), &policy)).success();
+        assert_eq!(ran.stdout, "freed 1 cancelled 1\n", "{place}");
+    }
+}
+
 /// 200 call sites of `exhausted.c` with a rule each, and as many rules that match nothing.
 fn many_rules(dir: &Scratch) -> std::path::PathBuf {
     let places = ["policy = \"interleave\"", "policy = \"block\"", "policy = \"local\""];

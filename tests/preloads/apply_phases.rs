@@ -164,7 +164,8 @@ fn there_is_no_other_thread_before_an_object_that_a_phase_could_move() {
     let placed = |arguments: &[&str]| {
         let report = dir.join("report.json");
         let out = run(placed(&program, &policy).args(arguments).env("NUMAMMA_REPORT", &report));
-        assert_eq!((out.code(), out.stderr.as_str()), (Some(0), ""));
+        let none = if arguments.is_empty() { "numamma: not found, so not placed: grab\n" } else { "" };
+        assert_eq!((out.code(), out.stderr.as_str()), (Some(0), none));
         (out.stdout, json_file(&report))
     };
     let (counted, report) = placed(&[]);
@@ -172,5 +173,32 @@ fn there_is_no_other_thread_before_an_object_that_a_phase_could_move() {
     // The phase began before its first object: the thread comes with that.
     let (counted, report) = placed(&["grab"]);
     let object = &report["objects"][0];
-    assert_eq!((counted.as_str(), &object["instances"], &object["policy"]), ("1 1 2\n", &1.into(), &"interleave".into()));
+    assert_eq!(
+        (counted.as_str(), &object["instances"], &object["policy"]),
+        ("1 1 2\n", &1.into(), &"interleave".into())
+    );
+}
+
+/// Each allocation at the call site that a phase counts, before and after it has begun the phase, takes as few system
+/// calls as any other.
+#[test]
+fn allocations_that_a_phase_counts_take_no_system_calls() {
+    let dir = Scratch::new("apply-phases-counted");
+    let program = compile("counted.c", dir.join("counted"), &["-Wall", "-Wextra", "-Werror"]);
+    for (number, times) in [(500, 1), (1500, 1), (2000, 1), (2001, 0)] {
+        let policy = Policy::of("counted")
+            .lines(&format!("[[phase]]\nname = \"counted\"\nallocation = {number}\nfunction = [\"grab\"]"))
+            .rule("function = [\"grab\"]", "policy = \"interleave\"")
+            .lines("phases = { counted = { policy = \"bind\" } }")
+            .write(&dir, "counted.toml");
+        let report = dir.join("report.json");
+        let out = run(placed(&program, &policy).args(["1000", "1000"]).env("NUMAMMA_REPORT", &report)).success();
+        let calls: u32 = out.stdout.trim().parse().expect("a number");
+        // A page of small objects, and the beginning of a phase, take some.
+        assert!(calls < 100, "{number}: {calls}");
+        let report = json_file(&report);
+        let phase = &report["phases"][0];
+        assert_eq!((number, &phase["times"]), (number, &times.into()), "{report}");
+        assert_eq!(objects(&report)[0]["instances"], 2000, "{report}");
+    }
 }

@@ -19,23 +19,42 @@ pub fn entered() -> bool {
     ENTERED.load(Ordering::Relaxed)
 }
 
-/// prctl(2); `before` is called before the program confines itself, the last time with true if that is
-/// SECCOMP_MODE_STRICT. Under that mode the kernel also ends a thread that reads the time stamp counter.
+/// What a library does when the program confines itself.
+pub struct Reactions {
+    /// Before that, the last time with true if the program is about to enter SECCOMP_MODE_STRICT, under which the kernel
+    /// also ends a thread that reads the time stamp counter.
+    pub before: fn(bool),
+    /// When [`entered`] is true and the program has not confined itself yet: ends the threads of the library, which a
+    /// filter may reach, too (SECCOMP_FILTER_FLAG_TSYNC).
+    pub entered: fn(),
+    /// The kernel refused, and [`entered`] is false again.
+    pub refused: fn(),
+}
+
+/// Whether prctl confines the program. A filter at no address is how it is found out whether there are filters: the kernel
+/// refuses it.
+fn confines(operation: c_int, [first, second, ..]: [c_ulong; 4]) -> bool {
+    match operation {
+        libc::PR_SET_NO_NEW_PRIVS => first == 1,
+        libc::PR_SET_SECCOMP => first != c_ulong::from(libc::SECCOMP_MODE_FILTER) || second != 0,
+        _ => false,
+    }
+}
+
+/// prctl(2).
 ///
 /// # Safety
 /// C's contract of prctl.
-pub unsafe fn prctl(operation: c_int, arguments: [c_ulong; 4], before: fn(bool)) -> c_int {
-    let confines = match operation {
-        libc::PR_SET_NO_NEW_PRIVS => arguments[0] == 1,
-        libc::PR_SET_SECCOMP => true,
-        _ => false,
-    };
-    let first = confines && !entered();
+pub unsafe fn prctl(operation: c_int, arguments: [c_ulong; 4], reactions: &Reactions) -> c_int {
+    let first = confines(operation, arguments) && !entered();
     let strict = operation == libc::PR_SET_SECCOMP && arguments[0] == c_ulong::from(libc::SECCOMP_MODE_STRICT);
     if first || strict {
         let _errno = crate::errno::Saved::now();
-        before(strict);
-        ENTERED.store(true, Ordering::Release);
+        (reactions.before)(strict);
+        ENTERED.store(true, Ordering::SeqCst);
+        if first {
+            (reactions.entered)();
+        }
     }
     let [a, b, c, d] = arguments;
     let rc = match real::symbol::prctl() {
@@ -45,15 +64,17 @@ pub unsafe fn prctl(operation: c_int, arguments: [c_ulong; 4], before: fn(bool))
         None => unsafe { libc::syscall(libc::SYS_prctl, operation, a, b, c, d) as c_int },
     };
     if first && rc == -1 {
+        let _errno = crate::errno::Saved::now();
         ENTERED.store(false, Ordering::Release);
+        (reactions.refused)();
     }
     rc
 }
 
-/// Defines the exported prctl; `$before` is a `fn(bool)`, see [`prctl`].
+/// Defines the exported prctl; `$reactions` are [`Reactions`].
 #[macro_export]
 macro_rules! prctl_entry {
-    ($before:path) => {
+    ($reactions:expr) => {
         /// prctl(2); variadic in C, which passes integers the same way.
         ///
         /// # Safety
@@ -67,7 +88,7 @@ macro_rules! prctl_entry {
             d: ::core::ffi::c_ulong,
         ) -> ::core::ffi::c_int {
             // SAFETY: forwarded unchanged.
-            unsafe { $crate::sandbox::prctl(operation, [a, b, c, d], $before) }
+            unsafe { $crate::sandbox::prctl(operation, [a, b, c, d], &$reactions) }
         }
     };
 }

@@ -35,6 +35,7 @@ use crate::held_files;
 use crate::hooks::{malloc, redirect};
 use crate::matching::elf::Elf;
 use crate::matching::{call_sites, pending};
+use crate::objects::released::glibc;
 use crate::objects::{heap, heap_table, released, small_objects};
 use crate::phases::{begin, mover_request};
 use crate::place::{counted_calls, populate, refusals};
@@ -260,6 +261,7 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
             None => {
                 redirect::start();
                 allocator::start(state.machine.thp);
+                glibc::set_up();
             }
         }
     }

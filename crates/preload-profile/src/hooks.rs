@@ -11,6 +11,7 @@ use numamma_hook::entry::{Caller, MmapArguments};
 use numamma_hook::held_signals::HeldSignals;
 use numamma_hook::real::{StartRoutine, in_effect};
 use numamma_hook::remap::{Call, by_areas};
+use numamma_hook::sandbox::Reactions;
 use numamma_hook::{real, sandbox, sys, thread_start, unloaded};
 
 use crate::{fast_path, faults, recording};
@@ -24,7 +25,7 @@ numamma_hook::entry! {
 }
 numamma_hook::mmap_entries!(imp::mmap);
 numamma_hook::sized_release_entries!();
-numamma_hook::prctl_entry!(before_confinement);
+numamma_hook::prctl_entry!(Reactions { before: before_confinement, entered: || {}, refused: || {} });
 
 /// What was recorded is in the recorder's memory already; pages that were moved away come back.
 fn before_confinement(strict: bool) {

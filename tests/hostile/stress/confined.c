@@ -2,8 +2,9 @@
  * Only the system calls of these numbers are allowed. Any other one prints its number and ends the program with status
  * 99, so that the list of what a run needs can be found by trying (`kill` as the last argument: the kernel kills).
  * MODE: free and unmap only release what was allocated before, of sizes that glibc's heap serves by then; unmap another
- * array that glibc unmaps.
- * ENTRY: filter, no_new_privs (set by prctl, the filter by syscall, as libseccomp does), strict (SECCOMP_MODE_STRICT). */
+ * array that glibc unmaps. shrink makes arrays smaller that were allocated before.
+ * ENTRY: filter, no_new_privs (set by prctl, the filter by syscall, as libseccomp does), tsync (so, for all threads),
+ * strict (SECCOMP_MODE_STRICT). */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -58,9 +59,10 @@ static void confine(const char *entry, int allowed, char **numbers) {
     struct sock_fprog program = {.len = (unsigned short)(at - code), .filter = code};
     struct sigaction action = {.sa_sigaction = refused, .sa_flags = SA_SIGINFO};
     sigaction(SIGSYS, &action, NULL);
+    unsigned flags = !strcmp(entry, "tsync") ? SECCOMP_FILTER_FLAG_TSYNC : 0;
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) exit(97);
     if (!strcmp(entry, "filter") ? prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program)
-                                 : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program))
+                                 : syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &program))
         exit(97);
 }
 
@@ -113,13 +115,29 @@ static void prepare(void) {
         for (int j = 0; j < (sizes[i] < 100000 ? BLOCKS : 1); j++) blocks[i][j] = outer(sizes[i]);
 }
 
+/* Large arrays, which glibc maps and makes smaller where they are. */
+static char *large[BLOCKS];
+
+static void shrink(void) {
+    for (int i = 0; i < BLOCKS; i++) {
+        for (size_t n = 20 << 20; n > 1 << 20; n = n * 2 / 3) {
+            large[i] = realloc(large[i], n);
+            damaged += large[i][0] != 6 || large[i][n - 1] != 6;
+        }
+        free(large[i]);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc < 4) return 1;
     const char *mode = argv[1];
     int releases = !strcmp(mode, "free") || !strcmp(mode, "unmap");
+    int shrinks = !strcmp(mode, "shrink");
     if (releases) prepare();
-    char *before = outer(200000), *small = outer(500), *large = NULL;
-    if (!strcmp(mode, "unmap")) large = outer(9 << 20);
+    char *before = outer(200000), *small = outer(500), *last = NULL;
+    if (!strcmp(mode, "unmap")) last = outer(9 << 20);
+    for (int i = 0; i < BLOCKS && shrinks; i++) large[i] = outer(40 << 20);
+    if (shrinks) free(outer(500)); /* a phase may begin here, so that they are to be moved */
     signal(SIGUSR1, on_signal);
     confine(argv[2], argc - 4, argv + 4);
     if (!strcmp(argv[2], "strict")) {
@@ -128,10 +146,11 @@ int main(int argc, char **argv) {
         say("damaged", damaged);
         syscall(SYS_exit, 3);
     }
-    if (!releases) allocate();
+    if (!releases && !shrinks) allocate();
+    if (shrinks) shrink();
     if (releases) {
         for (int i = 0; i < SIZES * BLOCKS; i++) free(blocks[i / BLOCKS][i % BLOCKS]);
-        free(large);
+        free(last);
     } else if (!strcmp(mode, "thread")) {
         pthread_t team[3];
         for (int t = 0; t < 3; t++)

@@ -8,7 +8,9 @@ use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 
 use numamma_hook::real;
+use numamma_hook::sandbox::Reactions;
 
+use crate::phases::mover_request;
 use crate::report::json as report;
 use crate::rules::state;
 
@@ -30,7 +32,11 @@ pub fn register() {
     }
 }
 
-numamma_hook::prctl_entry!(before_confinement);
+numamma_hook::prctl_entry!(Reactions {
+    before: before_confinement,
+    entered: mover_request::end,
+    refused: mover_request::resume
+});
 
 /// Writes the report, and makes the real allocator ready: bare, it was when the objects that are placed were allocated.
 fn before_confinement(_strict: bool) {

@@ -17,8 +17,9 @@ use crate::matching::cached::Fact;
 use crate::matching::cached::decided::{self, Decision};
 use crate::matching::cached::groups::Taker;
 use crate::matching::cached::unmatched;
-use crate::matching::matcher::{MOST, Matcher};
+use crate::matching::matcher::{MOST, Matcher, is_new};
 use crate::matching::pending;
+use crate::phases::begin;
 use crate::rules::state;
 
 /// Frames that are walked first where a wrapper is the innermost one.
@@ -169,6 +170,9 @@ pub unsafe fn find_beyond(
         (Some(Decision::Rule(rule)), Some(own)) if rule == own => return Some(rule),
         (Some(Decision::Groups(groups)), _) => {
             if let Some(Ok(found)) = state::get().map(|state| groups.choose(&state.groups, size, owner)) {
+                if is_new(found, owner) {
+                    groups.phases(begin::allocated);
+                }
                 return found;
             }
         }

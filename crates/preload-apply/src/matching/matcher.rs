@@ -231,7 +231,7 @@ impl Matcher {
     }
 
     /// What decides on the allocations of a stack of these frames, innermost first, and of how many of them; none when
-    /// frames further out may count, or a phase counts them.
+    /// frames further out may count.
     ///
     /// Not inlined, as [`Matcher::choose_and_count`]: what they hold would be in the stack frame of the call that places the
     /// object, too.
@@ -247,14 +247,22 @@ impl Matcher {
         let mut frames = passed.min(stack.len().saturating_sub(1)) + 1;
         // The group that takes the allocation, with its number of frames, and whether all groups take all sizes.
         let mut best: Option<(usize, &RuleGroup)> = None;
-        let (mut groups, mut all) = (Draft::new(), true);
-        for site in self.sites(candidates) {
+        let (mut groups, mut all, mut is_counted) = (Draft::new(), true, false);
+        let acts = |site: &Site| !matches!(site.target, Target::Phase(phase) if !begin::counts(phase));
+        for site in self.sites(candidates).filter(|site| acts(site)) {
             let (fits, looked_at) = self.fits_start(site, stack)?;
             frames = frames.max(looked_at);
             if !fits {
                 continue;
             }
-            let Target::Rules(index, group) = site.target else { return None };
+            let (index, group) = match site.target {
+                Target::Rules(index, group) => (index, group),
+                Target::Phase(phase) => {
+                    groups.add_phase(phase);
+                    is_counted = true;
+                    continue;
+                }
+            };
             groups.add(site.frames.len(), index);
             all &= group.takes_all().is_some();
             let better = |&(most, first): &(usize, &RuleGroup)| {
@@ -265,9 +273,9 @@ impl Matcher {
             }
         }
         let decision = match best {
-            None => Decision::Nothing,
-            Some((_, group)) if all => Decision::Rule(group.takes_all()?),
-            Some(_) => Decision::Groups(groups.list()?),
+            None if !is_counted => Decision::Nothing,
+            Some((_, group)) if all && !is_counted => Decision::Rule(group.takes_all()?),
+            _ => Decision::Groups(groups.list()?),
         };
         Some((frames, decision))
     }
@@ -358,7 +366,7 @@ impl Matcher {
 
 /// Whether an object counts as a new allocation: an object that realloc changes and that keeps its rule `owner` does
 /// not, neither for rules nor for phases.
-fn is_new(found: Option<usize>, owner: Option<usize>) -> bool {
+pub fn is_new(found: Option<usize>, owner: Option<usize>) -> bool {
     owner.is_none() || found.is_some_and(|rule| Some(rule) != owner)
 }
 
@@ -473,7 +481,11 @@ mod tests {
         assert_eq!((found(5), found(10)), (Some(0), Some(5)), "the same");
         let mut all = sites();
         all.push(Site { target: Target::Phase(0), frames: at(&[5]), passed: Passed::Nothing, is_idle: false });
-        assert_eq!(matcher(all).decide(&[5, 1]), None, "a phase counts the allocations");
+        let mut draft = Draft::new();
+        draft.add(1, 0);
+        draft.add_phase(0);
+        let counted = Decision::Groups(draft.list().unwrap());
+        assert_eq!(matcher(all).decide(&[5, 1]), Some((1, counted)), "a phase counts the allocations");
     }
 
     #[test]

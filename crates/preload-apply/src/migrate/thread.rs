@@ -15,8 +15,8 @@ use super::program_end::{end_as_main_thread, program_ended};
 use super::steps::Pace;
 use crate::matching::pending;
 use crate::objects::{heap_table, released};
-use crate::phases::begin;
 use crate::phases::exclusion::{self, Shared};
+use crate::phases::{begin, end_of_thread};
 use crate::rules::state::{self, State};
 
 /// Sleep before globals are tried again that could not be touched because a library was being unloaded, ns.
@@ -46,6 +46,9 @@ fn move_until_idle(shared: &'static Shared) {
     }
     let (mut pace, mut tries) = (Pace::default(), 0);
     loop {
+        if exclusion::stopped() {
+            return end_of_thread::announce(shared);
+        }
         // Outside a step, so that a thread with the lock of the loader never waits for this thread.
         pending::resolve_in_own_thread();
         let seen = shared.requests.load(Ordering::SeqCst);
@@ -78,6 +81,7 @@ fn move_until_idle(shared: &'static Shared) {
 fn wait_for_request(shared: &Shared, state: &State, seen: u32) -> bool {
     loop {
         if exclusion::stopped() {
+            end_of_thread::announce(shared);
             return false;
         }
         // In a forked child times begin no phases.
@@ -89,8 +93,8 @@ fn wait_for_request(shared: &Shared, state: &State, seen: u32) -> bool {
             futex::wait(&shared.requests, seen, ns.min(END_CHECK_NS));
             continue;
         }
-        shared.running.store(0, Ordering::SeqCst);
-        // A request before the store relied on this thread; a request after it creates another.
+        end_of_thread::announce(shared);
+        // A request before that relied on this thread; a request after that creates another.
         let late = shared.requests.load(Ordering::SeqCst) != seen;
         return late && shared.running.swap(1, Ordering::SeqCst) == 0;
     }

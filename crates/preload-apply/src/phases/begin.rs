@@ -12,7 +12,7 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use numamma_kernel::clock::monotonic_ns;
 
-use numamma_hook::{errno, say, say_once, sys};
+use numamma_hook::{errno, sandbox, say, say_once, sys};
 use numamma_plan::placement_report::PhaseReport;
 use numamma_plan::policy::Phase;
 
@@ -51,8 +51,10 @@ pub struct Statistics {
     ticket: AtomicU64,
     /// What began the phase last: [`Trigger`] as a number.
     how: AtomicU64,
-    /// Allocations of the call site of the phase so far.
+    /// Allocations of the call site of the phase so far, until one began it.
     allocations: AtomicU64,
+    /// No further allocation can begin the phase.
+    counted: AtomicBool,
     /// The time of the phase has passed.
     due: AtomicBool,
     /// Objects of the phase are still to be moved.
@@ -105,7 +107,11 @@ pub fn start(state: &'static State) {
     }
 }
 
+/// Begins a phase, unless the program has confined itself: then nothing new is placed, and nothing moved.
 fn begin(index: usize, how: Trigger) {
+    if sandbox::entered() {
+        return;
+    }
     let (Some(state), Some(phases)) = (state::get(), phases()) else { return };
     let Some(found) = phases.statistics.get(index) else { return };
     let ticket = phases.tickets.fetch_add(1, Ordering::AcqRel) + 1;
@@ -156,12 +162,21 @@ pub fn begin_due() -> Option<u64> {
     next
 }
 
+/// Whether phase `index` counts the allocations of its call site: the one with the number in the policy has not been made.
+#[inline]
+pub fn counts(index: usize) -> bool {
+    phases().and_then(|p| p.statistics.get(index)).is_none_or(|found| !found.counted.load(Ordering::Relaxed))
+}
+
 /// Counts an allocation at the call site of phase `index`. The allocation with the number in the policy begins the
 /// phase before it is placed.
 pub fn allocated(index: usize) {
     let wanted = state::get().and_then(|s| s.policy.phases.get(index)?.allocation);
-    let Some(found) = phases().and_then(|p| p.statistics.get(index)) else { return };
+    let Some(found) = phases().and_then(|p| p.statistics.get(index)).filter(|_| counts(index)) else { return };
     let count = found.allocations.fetch_add(1, Ordering::Relaxed) + 1;
+    if wanted.is_none_or(|wanted| count >= wanted) {
+        found.counted.store(true, Ordering::Relaxed);
+    }
     if wanted == Some(count) {
         begin(index, Trigger::Allocation);
     }

@@ -23,18 +23,19 @@
 //! parent, which goes on running. The mover takes no lock that a thread of the program could hold while it waits here,
 //! and waiting threads sleep, so that a thread of real-time priority lets the mover finish. A *signal handler* may
 //! unmap or free: the mover blocks all signals, so a handler never waits for the thread it interrupted. *exec* and
-//! *exit_group* end the mover with the process.
+//! *exit_group* end the mover with the process. Before the program *confines itself* the mover is ended
+//! ([`end_of_thread`](super::end_of_thread)), since a filter may hold for its thread, too.
 
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
-use numamma_kernel::{futex, mappings};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use numamma_kernel::{clock, futex, mappings};
 
-use numamma_hook::{say, sys};
+use numamma_hook::{sandbox, say, sys};
 
 /// Sleep between two checks whether a step has ended, ns: a small part of the millisecond or two that a step takes.
-const POLL_NS: u64 = 50_000;
+pub const POLL_NS: u64 = 50_000;
 /// Time after which a step counts as dead, ns: its thread was stopped for good (a vforked child that was killed).
 /// Afterwards no page is moved.
-const STEP_TIMEOUT_NS: u64 = 2_000_000_000;
+pub const STEP_TIMEOUT_NS: u64 = 2_000_000_000;
 
 /// The state of the mover, on a page that is wiped on fork.
 pub struct Shared {
@@ -42,6 +43,10 @@ pub struct Shared {
     pub pid: AtomicU32,
     /// 1 while the thread of the mover exists or is being created.
     pub running: AtomicU32,
+    /// Id of that thread, or of the last one that was the mover's.
+    pub thread: AtomicU32,
+    /// When the last one set `running` to 0, ns.
+    pub ended_ns: AtomicU64,
     /// Number of requests to the mover, which sleeps on this word.
     pub requests: AtomicU32,
     /// 1 once a mover has run in this process, so that `moving` in the heap table is valid.
@@ -104,7 +109,7 @@ impl Step {
         let step = Step(shared);
         // Pairs with the fences of `wait`, `begin_unloading` and `stop`: see the top of this file.
         fence(Ordering::SeqCst);
-        (shared.stopped.load(Ordering::Relaxed) == 0).then_some(step)
+        (!shared.is_stopped()).then_some(step)
     }
 
     /// Whether no library is being unloaded.
@@ -139,14 +144,32 @@ pub fn wait(start: usize, end: usize) {
 fn wait_for_step(shared: &Shared, step: u32) {
     let mut waited = 0;
     while shared.step.load(Ordering::Acquire) == step {
+        if sandbox::entered() {
+            return spin_for_step(shared, step);
+        }
         futex::wait(&shared.step, step, POLL_NS);
         waited += POLL_NS;
         if waited > STEP_TIMEOUT_NS {
-            if shared.stopped.swap(1, Ordering::AcqRel) == 0 {
-                say!("the thread that moves pages between phases does not go on; nothing is moved any more");
-            }
-            return;
+            return does_not_go_on(shared);
         }
+    }
+}
+
+/// As [`wait_for_step`] while the program confines itself in another thread, without a system call.
+fn spin_for_step(shared: &Shared, step: u32) {
+    let begun = clock::monotonic_ns();
+    while shared.step.load(Ordering::Acquire) == step && shared.stopped.load(Ordering::Relaxed) == 0 {
+        core::hint::spin_loop();
+        if clock::monotonic_ns().saturating_sub(begun) > STEP_TIMEOUT_NS {
+            return does_not_go_on(shared);
+        }
+    }
+}
+
+/// Ends moving for good because the mover's thread is stuck.
+pub fn does_not_go_on(shared: &Shared) {
+    if shared.stopped.swap(1, Ordering::AcqRel) == 0 {
+        say!("the thread that moves pages between phases does not go on; nothing is moved any more");
     }
 }
 
@@ -185,5 +208,11 @@ pub fn give_up() {
 
 /// Whether no step may begin any more.
 pub fn stopped() -> bool {
-    shared().is_none_or(|s| s.stopped.load(Ordering::Acquire) != 0)
+    shared().is_none_or(Shared::is_stopped)
+}
+
+impl Shared {
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire) != 0 || sandbox::entered()
+    }
 }

@@ -5,10 +5,11 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
 
-use numamma_hook::{allocating, errno, real, say_once, sys};
+use numamma_hook::{allocating, errno, real, sandbox, say_once, sys};
 use numamma_kernel::affinity::CpuMask;
 use numamma_kernel::futex;
 
+use super::end_of_thread;
 use super::exclusion::{self, Shared};
 use crate::held_files;
 use crate::rules::state::{self, Rule};
@@ -17,9 +18,10 @@ use crate::rules::state::{self, Rule};
 /// library.
 const STACK: usize = 128 << 10;
 
-/// Wakes the mover or creates its thread. Takes no lock; signals stay blocked while a thread is created.
+/// Wakes the mover or creates its thread. Takes no lock; signals stay blocked while a thread is created. In a program that
+/// has confined itself nothing is moved.
 pub fn request() {
-    let Some(shared) = exclusion::shared() else { return };
+    let Some(shared) = exclusion::shared().filter(|_| !sandbox::entered()) else { return };
     shared.requests.fetch_add(1, Ordering::SeqCst);
     let pid = sys::pid();
     // A new forked child finds 0. A vforked child finds the number of its parent, whose mover works on the same memory.
@@ -28,10 +30,34 @@ pub fn request() {
         return;
     }
     if shared.running.swap(1, Ordering::SeqCst) == 1 {
-        futex::wake_all(&shared.requests);
+        return futex::wake_all(&shared.requests);
+    }
+    // Pairs with the fence of `end`: either that waits for the thread, or none is created.
+    fence(Ordering::SeqCst);
+    if sandbox::entered() {
+        shared.running.store(0, Ordering::SeqCst);
     } else if !create() {
         shared.running.store(0, Ordering::SeqCst);
         say_once!("no thread could be created to move pages between phases: only later allocations follow them");
+    }
+}
+
+/// Ends the mover before the program confines itself, and returns when its thread is gone. [`sandbox::entered`] keeps
+/// others from requesting it. The mover that a vforked child shares with its parent is the parent's.
+pub fn end() {
+    fence(Ordering::SeqCst);
+    let Some(shared) = exclusion::shared().filter(|shared| shared.pid.load(Ordering::Acquire) == sys::pid()) else {
+        return;
+    };
+    shared.requests.fetch_add(1, Ordering::SeqCst);
+    futex::wake_all(&shared.requests);
+    end_of_thread::wait(shared);
+}
+
+/// The program could not confine itself after [`end`].
+pub fn resume() {
+    if HAS_OBJECTS.load(Ordering::SeqCst) {
+        request();
     }
 }
 
@@ -82,7 +108,8 @@ fn note_first() {
     // Before the caller reads the current placing: a phase that begins sees the object, or the caller sees the phase.
     fence(Ordering::SeqCst);
     // In a forked child times begin no phases.
-    if AWAITS_TIME.load(Ordering::SeqCst) && state::get().is_some_and(|state| state.pid == sys::pid()) {
+    let may_ask = AWAITS_TIME.load(Ordering::SeqCst) && !sandbox::entered();
+    if may_ask && state::get().is_some_and(|state| state.pid == sys::pid()) {
         request();
     }
 }
@@ -148,10 +175,12 @@ unsafe extern "C" fn body(_: *mut c_void) -> *mut c_void {
     }
     // SAFETY: null becomes None; otherwise `start` stored a function of this type.
     let work: Option<fn(&'static Shared)> = unsafe { core::mem::transmute(BODY.load(Ordering::Acquire)) };
-    if let (Some(work), Some(shared)) = (work, exclusion::shared())
-        && allocating::run(|| work(shared)).is_none()
-    {
-        exclusion::give_up();
+    if let (Some(work), Some(shared)) = (work, exclusion::shared()) {
+        end_of_thread::begin(shared);
+        if allocating::run(|| work(shared)).is_none() {
+            exclusion::give_up();
+            end_of_thread::announce(shared);
+        }
     }
     core::ptr::null_mut()
 }

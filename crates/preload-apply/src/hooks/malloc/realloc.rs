@@ -267,10 +267,14 @@ impl Growth<'_> {
     }
 }
 
-/// Never fails: what cannot be made smaller stays as it is.
+/// Never fails: what cannot be made smaller stays as it is, and so does what takes system calls to be made smaller in a
+/// process that has confined itself.
 #[inline(never)]
 unsafe fn shrink_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     let (base, history) = (old.address() as Ptr, heap_table::history(old.base));
+    if sandbox::entered() {
+        return base;
+    }
     let has_swung = history == heap_table::GROWN | heap_table::CUT && noted_cut(old.address()).is_some();
     let kept = match old.bytes() {
         bytes if has_swung && bytes <= HUGE_PAGE as usize => bytes / SWING,

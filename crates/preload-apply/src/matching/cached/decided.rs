@@ -46,7 +46,7 @@ pub enum Decision {
     Nothing,
     /// This rule takes them all.
     Rule(usize),
-    /// Rules of these groups take those whose size and number they say.
+    /// Rules of these groups take those whose size and number they say, and phases count them.
     Groups(Groups),
 }
 

@@ -1,4 +1,5 @@
-//! The groups of rules that fit a call stack, which sizes and numbers tell apart: a list is written once, and stays.
+//! The groups of rules that fit a call stack, which sizes and numbers tell apart, and the phases that count its
+//! allocations: a list is written once, and stays.
 //!
 //! Lists are equal for most stacks of a program, so that one that is there already serves again. Any thread may add one at
 //! any time, a signal handler and a forked child included: each takes entries of its own.
@@ -7,6 +8,9 @@ use core::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
 use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::callsite::rule;
+use numamma_plan::check::MOST_PHASES;
+
+use crate::phases::begin;
 
 /// Entries of all lists: 64 KiB, of which those that are used are in memory.
 const ENTRIES: usize = 1 << 15;
@@ -16,6 +20,8 @@ const MOST: usize = 128;
 const END: u16 = u16::MAX;
 /// Before the groups of call sites with fewer frames.
 const FEWER: u16 = END - 1;
+/// The entry of the first phase; the next ones have those behind.
+const FIRST_PHASE: u16 = FEWER - MOST_PHASES as u16;
 
 /// Numbers of groups, one more: 0 is what is not written yet.
 static TABLE: [AtomicU16; ENTRIES] = [const { AtomicU16::new(0) }; ENTRIES];
@@ -69,7 +75,15 @@ impl Draft {
         }
         self.frames = frames;
         match u16::try_from(group + 1) {
-            Ok(entry) if entry < FEWER => self.push(entry),
+            Ok(entry) if entry < FIRST_PHASE => self.push(entry),
+            _ => self.fits = false,
+        }
+    }
+
+    /// Adds phase number `phase`, which counts the allocations.
+    pub fn add_phase(&mut self, phase: usize) {
+        match u16::try_from(phase) {
+            Ok(phase) if phase < FEWER - FIRST_PHASE => self.push(FIRST_PHASE + phase),
             _ => self.fits = false,
         }
     }
@@ -121,8 +135,16 @@ impl Groups {
                 frames -= 1;
                 None
             }
+            FIRST_PHASE.. => None,
             entry => Some(usize::from(entry).checked_sub(1).and_then(|group| Some((frames, all.get(group)?)))),
         })
+    }
+
+    /// Gives `visit` the phases.
+    #[inline(never)]
+    pub fn phases(self, visit: impl FnMut(usize)) {
+        let entries = TABLE.get(self.0..).unwrap_or_default().iter().map(|entry| entry.load(Ordering::Relaxed));
+        entries.take_while(|entry| *entry != END).filter_map(phase_of).for_each(visit);
     }
 
     /// Who takes an allocation of `size` bytes, as [`rule::choose`] says, as far as that is known without counting. In one
@@ -137,6 +159,8 @@ impl Groups {
                     frames -= 1;
                     continue;
                 }
+                entry if phase_of(entry).is_some_and(begin::counts) => return Taker::Unknown,
+                FIRST_PHASE.. => continue,
                 entry => usize::from(entry).wrapping_sub(1),
             };
             let Some(group) = all.get(group) else { return Taker::Unknown };
@@ -170,6 +194,11 @@ impl Groups {
     }
 }
 
+/// The number of the phase that an entry is for.
+fn phase_of(entry: u16) -> Option<usize> {
+    (FIRST_PHASE..FEWER).contains(&entry).then(|| usize::from(entry - FIRST_PHASE))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,6 +218,28 @@ mod tests {
         assert_eq!((Groups::of(a.number()), list(&[(1, 65_533)])), (a, None), "its number does not fit");
         let many: Vec<(usize, usize)> = (0..MOST).map(|n| (1, n)).collect();
         assert!(list(&many).is_none() && list(&many[1..]).is_some());
+    }
+
+    #[test]
+    fn phases_that_count_are_in_the_list() {
+        let mut draft = Draft::new();
+        draft.add(2, 800);
+        draft.add_phase(3);
+        draft.add(1, 801);
+        draft.add_phase(MOST_PHASES - 1);
+        let both = draft.list().unwrap();
+        let mut phases = Vec::new();
+        both.phases(|phase| phases.push(phase));
+        assert_eq!(phases, [3, MOST_PHASES - 1]);
+        list(&[(2, 800), (1, 801)]).unwrap().phases(|phase| panic!("{phase}"));
+        assert_eq!(both.taker(&[], 9), Taker::Unknown, "no such group");
+        let mut draft = Draft::new();
+        draft.add_phase(0);
+        let phase = draft.list().unwrap();
+        assert_eq!((phase.taker(&[], 9), phase.choose(&[], 9, None)), (Taker::Unknown, Ok(None)), "it counts");
+        let mut draft = Draft::new();
+        draft.add_phase(MOST_PHASES);
+        assert_eq!(draft.list(), None);
     }
 
     #[test]

@@ -43,6 +43,17 @@ pub enum ReleasedBy {
     Realloc,
 }
 
+/// Lets glibc set up its heap, in the thread that loads this library. With every allocation placed, the first one of
+/// glibc would be made here, by any thread of the program: several set the heap up at once then, and in one that is to
+/// be cancelled glibc 2.36 leaves it half done (`ptmalloc_init` calls getrandom(2), a point of cancellation).
+pub fn set_up() {
+    if !allocator::is_foreign() {
+        let _errno = errno::Saved::now();
+        // SAFETY: a block that is freed at once.
+        unsafe { real::free(core::hint::black_box(real::malloc(1))) };
+    }
+}
+
 /// Lets the program's allocator know that `object` was released.
 pub fn released(object: &Object, by: ReleasedBy) {
     let raises = by == ReleasedBy::Free && object.bytes() <= ALWAYS_MAPPED;
