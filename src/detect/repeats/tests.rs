@@ -91,7 +91,7 @@ fn slices_are_found_in_any_number_of_windows() {
         // A fifth of the first uses are of any thread.
         let noisy = judged(windows, |window, page| {
             let any = mixed(page, window);
-            if any % 5 == 0 { any / 5 % THREADS } else { page * THREADS / PAGES }
+            if any.is_multiple_of(5) { any / 5 % THREADS } else { page * THREADS / PAGES }
         });
         assert_eq!(noisy.kind, PatternKind::Block, "{windows}: {}", noisy.evidence);
     }
