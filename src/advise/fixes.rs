@@ -41,8 +41,6 @@ const USES: f64 = 0.05;
 const MOST: f64 = 0.5;
 /// Share of the run's cost from which on a small object that several threads write is worth a look.
 const HOT_SMALL: f64 = 0.05;
-/// Name of the advised policy in a prediction.
-const ADVISED: &str = "advised";
 
 /// The fixes for a program.
 #[derive(Debug, Clone, PartialEq, Default)]

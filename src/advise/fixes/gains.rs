@@ -4,7 +4,6 @@ use std::cell::OnceCell;
 
 use numamma_plan::policy::Policy;
 
-use super::ADVISED;
 use super::fix::{Fix, FixKind, Gain, PAYS};
 use crate::advise::run_prices::run_prices;
 use crate::advise::{Advice, Item, PolicyPrice, PredictError, Target};
@@ -14,6 +13,9 @@ use crate::profile::summary::Summary;
 /// Objects that are priced one by one, so that the time stays within a second for profiles of thousands of objects:
 /// each price takes all others into account.
 const MOST_PRICED: usize = 32;
+
+/// Name of the advised policy in a prediction.
+const ADVISED: &str = "advised";
 
 /// What the prices of one run are made of, and that of the advised policy, which several fixes need.
 pub(super) struct Pricing<'a> {
