@@ -5,11 +5,12 @@
 //! far as samples at pages can tell them. False and true sharing of cache lines is proven by the `trace` sampler only,
 //! and a hint with others. Waits for locks are counted for the threads that may move by them, and not by lock.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use numamma_plan::policy::{Bind, ObjectRule, PolicyKind};
 
-use super::{Advice, Item, PredictError, Target, predict};
+use super::{Advice, Item, PredictError, Target};
 use crate::detect::{
     MIGRATION_SCORE, Pattern, PatternKind, Roles, SampledSharing, migration, roles, sampled_sharing, sharing_score,
 };
@@ -17,6 +18,7 @@ use crate::profile::records::ThreadId;
 use crate::profile::summary::{Counters, Entry, Summary, ratio};
 
 pub use self::fix::{Fix, FixKind, Gain, Place};
+use self::gains::Pricing;
 use self::places::{allocation, hottest, initialisation};
 use self::words::in_words;
 
@@ -39,31 +41,33 @@ const USES: f64 = 0.05;
 const MOST: f64 = 0.5;
 /// Share of the run's cost from which on a small object that several threads write is worth a look.
 const HOT_SMALL: f64 = 0.05;
-/// Name of the advised policy in a prediction.
-const ADVISED: &str = "advised";
 
-/// The fixes for a program, those of the highest predicted saving first, hints last. `advice` is that of `summary` and
-/// its `patterns` for `target`.
+/// The fixes for a program.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Fixes {
+    /// Those of the highest predicted saving first, hints last.
+    pub list: Vec<Fix>,
+    /// What all placements of the list are expected to bring together, where that is more than what they bring one after
+    /// the other: each alone leaves so much on one node that the others do not pay.
+    pub together: Option<Gain>,
+}
+
+/// The fixes for a program. `advice` is that of `summary` and its `patterns` for `target`.
 ///
 /// # Errors
 /// As [`super::predict()`].
-pub fn fixes(
-    summary: &Summary,
-    patterns: &[Pattern],
-    target: &Target,
-    advice: &Advice,
-) -> Result<Vec<Fix>, PredictError> {
+pub fn fixes(summary: &Summary, patterns: &[Pattern], target: &Target, advice: &Advice) -> Result<Fixes, PredictError> {
+    let pricing = Pricing { summary, patterns, target, advice, advised: OnceCell::new() };
     let roles = roles(summary);
     let entry = |item: &Item| summary.entries.iter().find(|e| e.name == item.name);
     let objects = advice.items.iter().filter_map(|item| Some((item, entry(item)?)));
     let changed: Vec<(&Item, Vec<Fix>)> =
         objects.map(|(item, entry)| (item, of_object(summary, &roles, item, entry))).collect();
-    let mut out = gains::priced(summary, patterns, target, advice, changed)?;
+    let mut out = gains::priced(&pricing, changed)?;
     // What slows the program down is nothing to do.
     out.retain(|fix| !fix.gain.is_loss());
     // Nor what brings nothing, but where it does so together with the others.
-    if out.iter().any(|fix| fix.gain.is_nothing()) && only_together(summary, patterns, target, advice, &out)?.is_none()
-    {
+    if out.iter().any(|fix| fix.gain.is_nothing()) && pricing.only_together(&out)?.is_none() {
         out.retain(|fix| !fix.gain.is_nothing());
     }
     let relies_on_threads = out.iter().any(|fix| fix.by_policy);
@@ -71,8 +75,7 @@ pub fn fixes(
     out.extend(moving.or_else(|| binding(summary, advice).filter(|_| relies_on_threads)));
     // Where the policy has no rules, its price is that of binding.
     let only_binds = is_bound_by_policy(advice) && advice.policy.objects.is_empty();
-    let prediction = only_binds.then(|| predict(summary, patterns, target, advice, &[])).transpose()?;
-    let advised = prediction.as_ref().and_then(|p| p.policies.iter().find(|price| price.name == ADVISED));
+    let advised = if only_binds { pricing.advised()? } else { None };
     let handed_on = handed_on::fixes(summary, &roles, advice, advised);
     out.extend(handed_on.into_iter().filter(|fix| !fix.gain.is_nothing()));
     out.extend(balance::fixes(summary, &roles));
@@ -83,7 +86,8 @@ pub fn fixes(
     }
     let order = |f: &Fix| (f.is_hint, -f.saves.unwrap_or(0.0), -f.share);
     out.sort_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(std::cmp::Ordering::Equal));
-    Ok(out)
+    let together = pricing.only_together(&out)?;
+    Ok(Fixes { list: out, together })
 }
 
 /// What the run does not tell, so that it may be there where no fix of `list` says so.
@@ -114,23 +118,6 @@ pub fn unplaced(summary: &Summary, roles: &Roles, advice: &Advice) -> Vec<String
         ))
     };
     advice.items.iter().filter(|item| item.share > MOST && item.pattern.is_some()).filter_map(reason).collect()
-}
-
-/// What all placements of a list of [`fixes`] are expected to bring together, where that is more than what they bring
-/// one after the other: each alone leaves so much on one node that the others do not pay.
-///
-/// # Errors
-/// As [`super::predict()`].
-pub fn only_together(
-    summary: &Summary,
-    patterns: &[Pattern],
-    target: &Target,
-    advice: &Advice,
-    list: &[Fix],
-) -> Result<Option<Gain>, PredictError> {
-    let prediction = predict(summary, patterns, target, advice, &[])?;
-    let advised = prediction.policies.iter().find(|price| price.name == ADVISED).map(Gain::of);
-    Ok(advised.filter(|all| gains::pay_only_together(list, all)))
 }
 
 fn of_object(summary: &Summary, roles: &Roles, item: &Item, entry: &Entry) -> Vec<Fix> {

@@ -72,7 +72,7 @@ fn blocks_that_another_kind_of_threads_touches_first_are_local_to_bound_threads_
     let prediction = predict(&summary, &patterns, &target, &advice, &[]).unwrap();
     assert!(local(&prediction, "first-touch") < 0.4, "{:?}", prediction.policies);
     assert!(local(&prediction, "advised") > 0.9, "{:?}", prediction.policies);
-    let list = fixes(&summary, &patterns, &target, &advice).unwrap();
+    let list = fixes(&summary, &patterns, &target, &advice).unwrap().list;
     let fix = list.iter().find(|fix| fix.kind == FixKind::BindThreads && fix.object.is_some()).expect("a fix");
     assert!(
         fix.by_policy && fix.what.contains("let the thread that uses a block allocate and write it first"),
@@ -90,6 +90,6 @@ fn blocks_that_their_user_writes_first_are_local() {
     assert_eq!(advice.policy.threads.as_ref().unwrap().bind, Bind::None);
     let prediction = predict(&summary, &patterns, &target, &advice, &[]).unwrap();
     assert!(local(&prediction, "first-touch") > 0.9, "{:?}", prediction.policies);
-    let list = fixes(&summary, &patterns, &target, &advice).unwrap();
+    let list = fixes(&summary, &patterns, &target, &advice).unwrap().list;
     assert!(list.iter().all(|fix| fix.kind != FixKind::BindThreads), "{list:?}");
 }

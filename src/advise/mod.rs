@@ -14,6 +14,7 @@ mod brief_tests;
 mod by_number_tests;
 mod candidates;
 mod choose;
+mod columns;
 mod correction;
 mod cost;
 mod emit;
@@ -43,6 +44,8 @@ mod predict;
 mod processes;
 mod ranks;
 mod rules;
+mod run_prices;
+mod run_sums;
 mod scene;
 pub mod target_machine;
 #[cfg(test)]
@@ -68,12 +71,14 @@ use crate::detect::{Pattern, PatternKind, cost_shares, hot, limits::HOT_SHARE, r
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::Summary;
 
+pub use columns::PredictError;
 pub use correction::{Correction, Measured};
 pub use emit::{Advised, json, toml};
 pub use item::Item;
 pub use page_nodes::page_nodes;
-pub use predict::{Given, ObjectPrice, PolicyPrice, PredictError, Prediction, predict, remote_shares};
+pub use predict::{Given, ObjectPrice, Prediction, predict, remote_shares};
 pub use ranks::{for_ranks, for_runs, of_group};
+pub use run_sums::PolicyPrice;
 pub use target_machine::Target;
 
 use item::{Draft, Groups};

@@ -1,7 +1,7 @@
 //! On which node a policy puts the pages of objects, for pictures of it.
 
+use super::columns::Column;
 use super::cost::World;
-use super::predict::Column;
 use super::{PredictError, Target};
 use crate::detect::roles;
 use crate::profile::summary::{Entry, Summary};

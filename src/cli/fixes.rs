@@ -58,20 +58,20 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let patterns = detect::classify_all(summary);
     let named = |e: &dyn std::fmt::Display| format!("{}: {e}", args.profiles.name());
     let advice = advise::advise(summary, &patterns, &target).map_err(|e| named(&e))?;
-    let list = fixes::fixes(summary, &patterns, &target, &advice).map_err(|e| named(&e))?;
-    let unjudged = fixes::unjudged(summary, &detect::roles(summary), &list);
+    let found = fixes::fixes(summary, &patterns, &target, &advice).map_err(|e| named(&e))?;
+    let unjudged = fixes::unjudged(summary, &detect::roles(summary), &found.list);
     let unplaced = fixes::unplaced(summary, &detect::roles(summary), &advice);
     let remarks = || unplaced.iter().chain(&unjudged);
     if args.json || args.sarif {
         remarks().for_each(say);
     }
     let text = if args.json {
-        output::json("the fixes", &list)?
+        output::json("the fixes", &found.list)?
     } else if args.sarif {
-        output::json("the fixes", &shown::sarif(&list, &target.model.name, &summary.header.program.path))?
+        output::json("the fixes", &shown::sarif(&found.list, &target.model.name, &summary.header.program.path))?
     } else {
-        let together = fixes::only_together(summary, &patterns, &target, &advice, &list).map_err(|e| named(&e))?;
-        let mut text = shown::text(&list, together.as_ref(), &target.model.name, output::terminal_size().0);
+        let together = found.together.as_ref();
+        let mut text = shown::text(&found.list, together, &target.model.name, output::terminal_size().0);
         text.extend(remarks().map(|remark| shown::remark(remark, output::terminal_size().0)));
         text
     };

@@ -108,7 +108,7 @@ fn page(
             prediction = priced.ok();
             extra.prediction = prediction.as_ref();
             // What keeps it away keeps the prediction away, and is said there.
-            extra.fixes = advise::fixes::fixes(summary, &patterns, &target, &advice).ok();
+            extra.fixes = advise::fixes::fixes(summary, &patterns, &target, &advice).ok().map(|found| found.list);
             extra.advice = Some((&advice, text));
             Ok(html::render(&view, &extra))
         }

@@ -275,7 +275,7 @@ pub(crate) fn same_placement(a: &Pattern, b: &Pattern, span: u64, threads: u32) 
 }
 
 /// Thread that a pattern gives the byte at `at`.
-fn owner(p: &Pattern, at: u64) -> Option<u32> {
+pub(super) fn owner(p: &Pattern, at: u64) -> Option<u32> {
     if p.kind == PatternKind::Private {
         return p.owners.first().map(|o| o.thread);
     }

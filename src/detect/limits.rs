@@ -98,6 +98,10 @@ pub const PHASE_SHARE: f64 = 0.05;
 /// other passes. A second sighting is the first one that can agree.
 pub const SIGHTINGS: f64 = 2.0;
 
+/// Evidence in nats with which further sightings of pages must tell that these belong to threads, or that they do not,
+/// where each page is seen once in a window: odds of a hundred to one.
+pub const REPEAT_NATS: f64 = 4.6;
+
 /// Share of writes that "only read" tolerates: skid can charge a neighbouring store, and a copy per node that is
 /// discarded once in 200 accesses still pays.
 pub const READ_ONLY_STRAY: f64 = 0.005;

@@ -32,6 +32,7 @@ mod pool;
 mod private;
 mod random;
 mod read_shared;
+mod repeats;
 pub mod roles;
 mod row_edges;
 mod samples;

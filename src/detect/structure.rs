@@ -12,6 +12,7 @@ use super::pattern::{fitting, period_text};
 use super::points::{self, Points};
 use super::private;
 use super::random::{random_or_unsure, samples_needed};
+use super::repeats;
 use super::samples::Samples;
 use super::{Figures, ObjectView, Owner, Pattern, PatternKind, Slice};
 
@@ -135,6 +136,11 @@ pub(crate) fn rows(view: &ObjectView, samples: &Samples, owners: &[Owner]) -> Op
 
 /// The pattern of an object that is not private, by the samples that count.
 pub(crate) fn structured(view: &ObjectView, samples: &Samples) -> Pattern {
+    repeats::weighed(view, samples, described(view, samples))
+}
+
+/// The shortest description of the samples.
+fn described(view: &ObjectView, samples: &Samples) -> Pattern {
     let whole = points::collect(samples, samples.list.iter());
     let (count, threads) = (whole.samples, whole.threads());
     if count <= 0.0 || threads < 2 {

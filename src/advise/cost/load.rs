@@ -217,8 +217,22 @@ impl<'a> Load<'a> {
         }
     }
 
+    /// Adds the sums of another load with as many groups.
+    pub fn merge(&mut self, other: &Load<'_>) {
+        let add = |sums: &mut [f64], more: &[f64]| sums.iter_mut().zip(more).for_each(|(sum, x)| *sum += x);
+        add(&mut self.waited, &other.waited);
+        add(&mut self.computed, &other.computed);
+        add(&mut self.waits, &other.waits);
+        add(&mut self.computes, &other.computes);
+        add(&mut self.drawn, &other.drawn);
+        add(&mut self.links, &other.links);
+        self.pace.iter_mut().zip(&other.pace).for_each(|(sum, x)| *sum = (sum.0 + x.0, sum.1 + x.1));
+        self.local += other.local;
+        self.remote += other.remote;
+    }
+
     /// Number of sums of a load without groups.
-    pub(super) fn sums(&self) -> usize {
+    pub fn sums(&self) -> usize {
         self.waits.len() + self.computes.len() + self.drawn.len() + self.links.len() + 2 * self.pace.len()
     }
 

@@ -1,9 +1,12 @@
 //! What a change of a single object is expected to bring: the run on the target with the rules of this object alone.
 
+use std::cell::OnceCell;
+
 use numamma_plan::policy::Policy;
 
 use super::fix::{Fix, FixKind, Gain, PAYS};
-use crate::advise::{Advice, Given, Item, PredictError, Prediction, Target, predict};
+use crate::advise::run_prices::run_prices;
+use crate::advise::{Advice, Item, PolicyPrice, PredictError, Target};
 use crate::detect::Pattern;
 use crate::profile::summary::Summary;
 
@@ -11,40 +14,79 @@ use crate::profile::summary::Summary;
 /// each price takes all others into account.
 const MOST_PRICED: usize = 32;
 
-/// Name of the advised policy without an object.
-const WITHOUT: &str = "all others placed";
+/// Name of the advised policy in a prediction.
+const ADVISED: &str = "advised";
+
+/// What the prices of one run are made of, and that of the advised policy, which several fixes need.
+pub(super) struct Pricing<'a> {
+    pub summary: &'a Summary,
+    pub patterns: &'a [Pattern],
+    pub target: &'a Target,
+    pub advice: &'a Advice,
+    pub advised: OnceCell<PolicyPrice>,
+}
+
+impl Pricing<'_> {
+    /// The prices of policies, in their order.
+    fn of(&self, policies: &[Policy]) -> Result<Vec<PolicyPrice>, PredictError> {
+        let mut all: Vec<(&str, &Policy)> = policies.iter().map(|policy| ("placed alone", policy)).collect();
+        if self.advised.get().is_none() {
+            // Beside others it takes next to no time.
+            all.push((ADVISED, &self.advice.policy));
+        }
+        let mut prices = run_prices(self.summary, self.patterns, self.target, &all)?;
+        if prices.len() > policies.len()
+            && let Some(advised) = prices.pop()
+        {
+            self.advised.get_or_init(|| advised);
+        }
+        Ok(prices)
+    }
+
+    /// That of the advised policy.
+    pub fn advised(&self) -> Result<Option<&PolicyPrice>, PredictError> {
+        if self.advised.get().is_none() {
+            self.of(&[])?;
+        }
+        Ok(self.advised.get())
+    }
+
+    /// What all placements of a list of fixes are expected to bring together, where that is more than what they bring one
+    /// after the other: each alone leaves so much on one node that the others do not pay.
+    pub fn only_together(&self, list: &[Fix]) -> Result<Option<Gain>, PredictError> {
+        if list.iter().filter(|fix| is_placement(fix)).nth(1).is_none() {
+            return Ok(None);
+        }
+        let all = self.advised()?.map(Gain::of);
+        Ok(all.filter(|all| pay_only_together(list, all)))
+    }
+}
 
 /// The fixes of all items, with the gains of those that a placement makes.
-pub(super) fn priced(
-    summary: &Summary,
-    patterns: &[Pattern],
-    target: &Target,
-    advice: &Advice,
-    mut changed: Vec<(&Item, Vec<Fix>)>,
-) -> Result<Vec<Fix>, PredictError> {
+pub(super) fn priced(pricing: &Pricing<'_>, mut changed: Vec<(&Item, Vec<Fix>)>) -> Result<Vec<Fix>, PredictError> {
     changed.sort_by(|a, b| b.0.saved.total_cmp(&a.0.saved));
     let is_placed = |(item, fixes): &&(&Item, Vec<Fix>)| item.rule.is_ok() && fixes.iter().any(is_placement);
-    let alone = |(number, (item, _)): (usize, &(&Item, Vec<Fix>))| Given {
-        name: name(number),
-        policy: Policy { objects: item.rules().cloned().collect(), ..advice.policy.clone() },
-    };
-    let given: Vec<Given> = changed.iter().filter(is_placed).take(MOST_PRICED).enumerate().map(alone).collect();
-    let prediction = match given.is_empty() {
-        true => None,
-        false => Some(predict(summary, patterns, target, advice, &given)?),
-    };
-    let mut number = 0;
+    let policy = &pricing.advice.policy;
+    let alone = |(item, _): &(&Item, Vec<Fix>)| Policy { objects: item.rules().cloned().collect(), ..policy.clone() };
+    let given: Vec<Policy> = changed.iter().filter(is_placed).take(MOST_PRICED).map(alone).collect();
+    let prices = if given.is_empty() { Vec::new() } else { pricing.of(&given)? };
+    let mut gains: Vec<Gain> = prices.iter().map(Gain::of).collect();
+    let placed = changed.iter().filter(is_placed).zip(&gains);
+    let others: Vec<Policy> =
+        placed.filter(|(_, gain)| gain.is_loss()).map(|((item, _), _)| without(item, policy)).collect();
+    if !others.is_empty() {
+        let others = pricing.of(&others)?;
+        for (gain, without) in gains.iter_mut().filter(|gain| gain.is_loss()).zip(&others) {
+            *gain = pricing.advised()?.and_then(|all| after_others(all, without, gain)).unwrap_or(gain.clone());
+        }
+    }
+    let mut gains = gains.into_iter();
     for (item, fixes) in &mut changed {
         if item.rule.is_err() || !fixes.iter().any(is_placement) {
             continue;
         }
-        let mut gain = gain(prediction.as_ref(), number);
-        number += 1;
-        if gain.is_loss() {
-            let without = Given { name: WITHOUT.into(), policy: without(item, &advice.policy) };
-            let prediction = predict(summary, patterns, target, advice, &[without])?;
-            gain = after_others(&prediction, &gain).unwrap_or(gain);
-        }
+        let gain =
+            gains.next().unwrap_or_else(|| Gain::unpriced(format!("not priced: {MOST_PRICED} objects save more")));
         for fix in fixes.iter_mut().filter(|fix| is_placement(fix)) {
             fix.saves = gain.speedup.map(|speedup| 1.0 - 1.0 / speedup);
             fix.gain = gain.clone();
@@ -65,9 +107,8 @@ fn without(item: &Item, advised: &Policy) -> Policy {
 
 /// The gain of an object whose placement alone slows the run down, because it adds to what another object has on a
 /// node, and pays once that is placed. None where it does not then, either.
-fn after_others(prediction: &Prediction, alone: &Gain) -> Option<Gain> {
-    let speedup = |name: &str| prediction.policies.iter().find(|price| price.name == name).map(|price| price.speedup);
-    let more = speedup("advised")? / speedup(WITHOUT)?;
+fn after_others(all: &PolicyPrice, without: &PolicyPrice, alone: &Gain) -> Option<Gain> {
+    let more = all.speedup / without.speedup;
     (more > PAYS).then(|| {
         Gain::unpriced(format!(
             "expected {more:.2}x, after all other placements of this list: before them it slows the program down \
@@ -79,7 +120,7 @@ fn after_others(prediction: &Prediction, alone: &Gain) -> Option<Gain> {
 
 /// Whether all placements together bring more than one after the other do, by more than their ranges. `all` is the gain
 /// of the advised policy.
-pub(super) fn pay_only_together(fixes: &[Fix], all: &Gain) -> bool {
+fn pay_only_together(fixes: &[Fix], all: &Gain) -> bool {
     let gains = || fixes.iter().filter(|fix| is_placement(fix)).map(|fix| &fix.gain);
     let most = |gain: &Gain| Some(gain.high.or(gain.speedup)?.max(1.0));
     let one_by_one = gains().map(most).product::<Option<f64>>();
@@ -90,12 +131,6 @@ pub(super) fn pay_only_together(fixes: &[Fix], all: &Gain) -> bool {
 /// Whether the fix is the placement that the advice has for its object.
 fn is_placement(fix: &Fix) -> bool {
     matches!(fix.kind, FixKind::ParallelFirstTouch | FixKind::Interleave)
-}
-
-fn gain(prediction: Option<&Prediction>, number: usize) -> Gain {
-    let priced = prediction.and_then(|p| p.policies.iter().find(|price| price.name == name(number)));
-    let left_out = || Gain::unpriced(format!("not priced: {MOST_PRICED} objects save more"));
-    priced.map_or_else(left_out, Gain::of)
 }
 
 /// That of a copy for each node in place of interleaving.
@@ -110,14 +145,9 @@ fn of_copies(interleaved: &Gain) -> Gain {
     ))
 }
 
-fn name(number: usize) -> String {
-    format!("placed alone, {number}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::advise::PolicyPrice;
 
     fn price(name: &str, speedup: f64) -> PolicyPrice {
         let (low, high) = (Some(speedup - 0.02), Some(speedup + 0.02));
@@ -126,16 +156,8 @@ mod tests {
     }
 
     fn after(advised: f64, without: f64) -> Option<String> {
-        let prediction = Prediction {
-            target: "numa:4".into(),
-            policies: vec![price("advised", advised), price(WITHOUT, without)],
-            baseline: "first-touch",
-            objects: Vec::new(),
-            priced_share: 1.0,
-            inputs: Vec::new(),
-            remarks: Vec::new(),
-        };
-        after_others(&prediction, &Gain::of(&price("placed alone, 0", 0.97))).map(|gain| gain.note)
+        let (all, others) = (price(ADVISED, advised), price("all others placed", without));
+        after_others(&all, &others, &Gain::of(&price("placed alone", 0.97))).map(|gain| gain.note)
     }
 
     /// The second of two vectors that are swapped, where one node has all of the first: to interleave it alone gives
