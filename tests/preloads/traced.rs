@@ -273,6 +273,35 @@ fn a_forked_child_counts_for_itself() {
     assert_eq!(tracing.profile(&["--follow"], &program).1.total("main ").1, 1800);
 }
 
+/// Threads that come and go use the code of libraries that come and go.
+#[test]
+fn libraries_that_are_loaded_and_closed_count_exactly() {
+    let tracing = Tracing::new("plugged");
+    let plugin = |number: &str, more: &str| {
+        let define = format!("-DPLUGIN={number}");
+        let built = tracing.compile("gcc", "gcc", "plugged.c", &["-fPIC", "-shared", &define, more]);
+        let kept = tracing.dir.join(format!("plugin{number}.so"));
+        std::fs::rename(built, &kept).unwrap();
+        kept.display().to_string()
+    };
+    let plugins = [plugin("1", "-O2"), plugin("2", "-O1")];
+    let program = tracing.compile("gcc", "gcc", "plugged.c", &["-pthread"]);
+    let command = ["profile", "--sampler", "trace", "--", program.to_str().unwrap(), &plugins[0], &plugins[1]];
+    let ran = tracing.numamma(&command).success();
+    assert!(!ran.stderr.contains("lost"), "{}", ran.stderr);
+    tracing.numamma(&["export", "-f", "csv", "-o", "tables"]).success();
+    let mut by_page = BTreeMap::<u64, (u64, u64)>::new();
+    for (page, _, reads, writes) in tracing.counts().pages("main ") {
+        let sum = by_page.entry(page).or_default();
+        *sum = (sum.0 + reads, sum.1 + writes);
+    }
+    // Two parts of 16 pages: the first half is written by both libraries, and read by the second, which reads the other
+    // half, too. Three times each.
+    let expected = |page: u64| if page % 16 < 8 { (3 * 512, 6 * 512) } else { (3 * 512, 0) };
+    let all: Vec<_> = (0..32).map(|page| (page, expected(page))).collect();
+    assert_eq!(by_page.into_iter().collect::<Vec<_>>(), all);
+}
+
 #[test]
 fn a_program_without_hooks_is_refused_with_the_flags() {
     let tracing = Tracing::new("without");

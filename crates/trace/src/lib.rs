@@ -6,11 +6,11 @@
 //! (`numamma_channel::trace`). Without one the hooks return at once.
 //!
 //! [`accesses`] has the hooks of loads and stores, whose common case is ten instructions of assembly: the line of the
-//! instruction in the thread's [`block`] tells the page that it accessed last, and the counter. hooks.s has the same for the
-//! program itself, and inline.s for gcc in the place of the calls. Every other case goes to [`block::count`]; of pages that
-//! threads share, [`sharing`] sends them all there. [`atomics`] has the atomic operations, which these hooks replace,
-//! [`ranges`] the copies and fills of structures, [`strings`] the C library's functions for memory and strings, and
-//! [`ignored`] what ThreadSanitizer needs and a count does not.
+//! instruction in the thread's [`block`] tells the page that it accessed last, and the counter. hooks.s has the same
+//! for the program itself, and inline.s for gcc in the place of the calls, with [`lines`] of its own. Every other case
+//! goes to [`block::count`]; of pages that threads share, [`sharing`] sends them all there. [`atomics`] has the atomic
+//! operations, which these hooks replace, [`ranges`] the copies and fills of structures, [`strings`] the C library's
+//! functions for memory and strings, and [`ignored`] what ThreadSanitizer needs and a count does not.
 //!
 //! The library never aborts, exits, prints, changes errno or allocates on the program's heap. A thread waits only when it
 //! needs memory that the recorder has not given back yet, for one second at most.

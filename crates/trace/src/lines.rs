@@ -161,3 +161,36 @@ impl OfFile {
         numbers.iter().take(used).map(move |number| unsafe { &*lines.add(number.load(Ordering::Relaxed) as usize) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_in_use_are_forgotten_and_no_others_are_looked_at() {
+        let file = [const { [0_u64; size_of::<Line>() / 8] }; 100];
+        let start: *const Line = file.as_ptr().cast();
+        let ends = Ends { start, end: start.wrapping_add(100) };
+        let (of_file, behind) = (OfFile::default(), Cell::new(0));
+        assert!(of_file.is_free() && of_file.map(&ends) && of_file.is_for(&ends) && of_file.used().next().is_none());
+        of_file.lend(&behind);
+        let own = |index: usize| start as usize + index * size_of::<Line>();
+        assert!(
+            of_file.line(own(100)).is_none()
+                && of_file.line(own(0) - 32).is_none()
+                && of_file.line(own(3) + 8).is_none()
+        );
+        let line = |index: usize| of_file.line(own(index)).unwrap();
+        assert_eq!(ptr::from_ref(line(7)) as usize, own(7).wrapping_add(behind.get()));
+        for (index, page) in [(7, 0x5fff), (99, 0x6fff), (0, 0x5fff)] {
+            of_file.list(line(index));
+            line(index).page.store(page, Ordering::Relaxed);
+        }
+        of_file.used().for_each(|line| line.forget_page(0x5fff));
+        let pages = [7, 99, 0].map(|index| line(index).page.load(Ordering::Relaxed));
+        assert_eq!((of_file.used().count(), pages), (3, [NOWHERE, 0x6fff, NOWHERE]));
+        of_file.take_back();
+        let shorter = Ends { start, end: start.wrapping_add(99) };
+        assert!(behind.get() == 0 && !of_file.is_for(&shorter));
+    }
+}

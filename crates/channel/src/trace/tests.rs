@@ -143,3 +143,23 @@ fn lines_tell_writes_to_one_word_from_writes_to_several() {
     });
     assert_eq!(map.header().blocks_taken.load(Relaxed) as usize, BLOCKS);
 }
+
+/// Where four pages in a row have their counters, and what becomes of pages at distances of four.
+#[test]
+fn pages_in_a_row_have_one_cache_line_and_pages_at_a_distance_do_not_crowd() {
+    const PAGES: u64 = 1 << (FIRST_SHIFT - 2);
+    let trace = Trace::create(false, 1 << 20).unwrap();
+    let map = trace.parts().0;
+    let slot = |table: &Table, page: u64| {
+        let counter = table.counter(key(page << 12, site(map, 0x40_1000, false)).unwrap()).unwrap();
+        (std::ptr::from_ref(counter) as usize - table.slots() as usize) / size_of::<Slot>()
+    };
+    let table = taken(&trace, 1);
+    let lines: Vec<usize> = (0x5000..0x5000 + 64).map(|page| slot(&table, page) / 4).collect();
+    let together = lines.chunks(4).filter(|four| four.iter().all(|line| line == &four[0])).count();
+    assert!(together >= 12, "{lines:?}");
+    let apart = taken(&trace, 2);
+    let mut of_line = [0_u32; 4];
+    (0..PAGES).for_each(|n| of_line[slot(&apart, 0x5000 + 4 * n) % 4] += 1);
+    assert!(of_line.iter().all(|n| u64::from(*n) > PAGES / 8), "{of_line:?}");
+}
