@@ -380,16 +380,13 @@ impl Block {
         }
         self.busy.set(true);
         self.nested.set(0);
-        let line = match lines {
-            Some((of_file, line)) => {
-                if line.ip.load(Ordering::Relaxed) == 0 {
-                    of_file.list(line);
-                }
-                line
-            }
-            None => &self.lines[(ip as usize & LINE_MASK) >> 2],
-        };
+        let line = lines.map_or(&self.lines[(ip as usize & LINE_MASK) >> 2], |(_, line)| line);
+        let is_new = line.ip.load(Ordering::Relaxed) == 0;
         let counted = self.count_alone(traced, line, address, write, ip, count);
+        // An access that counts nowhere leaves the line as it was.
+        if let Some((of_file, line)) = lines.filter(|_| is_new && line.ip.load(Ordering::Relaxed) != 0) {
+            of_file.list(line);
+        }
         self.busy.set(false);
         counted
     }
