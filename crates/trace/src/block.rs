@@ -15,11 +15,10 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64,
 use numamma_channel::trace::layout::{FIRST_SHIFT, MOST_SHIFT, OFFSET_BITS, SITE_BITS, Slot};
 use numamma_channel::trace::writer::{self, GOLDEN, TOGETHER_BITS, Table};
 use numamma_hook::errno::Saved;
-use numamma_hook::{static_tls, sys};
+use numamma_hook::{sandbox, static_tls, sys};
 use numamma_kernel::clock::monotonic_ns;
-use numamma_kernel::mappings::map_wiped_on_fork;
 
-use crate::lines::{Ends, Line, NOWHERE, OfFile};
+use crate::lines::{Ends, Line, OfFile};
 use crate::process::{self, Traced};
 use crate::sharing::{Access, FILTER, Sharing, sharing};
 
@@ -70,8 +69,9 @@ struct Block {
     /// Calls that found no room in the table.
     asked: Cell<u32>,
     table: UnsafeCell<Option<Table>>,
-    /// The table before: an interrupted hook may still have the address of a counter in it.
-    previous: UnsafeCell<Option<Table>>,
+    /// The tables before, the last one first: what a signal handler interrupts may still have the address of a counter in
+    /// one, and the handler may access so much that the table is replaced twice.
+    previous: UnsafeCell<[Option<Table>; 2]>,
     /// What the hooks of other files than this library keep of the thread.
     files: [Cell<*const Thread>; FILES],
     /// The lines that it has for files of the program.
@@ -88,8 +88,6 @@ struct Block {
 
 // What fast.s says.
 const _: () = {
-    assert!(offset_of!(Line, page) == 8 && offset_of!(Line, counter) == 16 && offset_of!(Line, site) == 24);
-    assert!(offset_of!(Line, last) == 30);
     assert!(offset_of!(Block, slots) == 32768 && offset_of!(Block, hash_shift) == 32776);
     assert!(
         offset_of!(Block, busy) == 32784
@@ -243,7 +241,7 @@ fn claim(file: &Thread, traced: Traced) -> Option<&'static Block> {
             // SAFETY: the key exists (`prepare`); the value is only read by its destructor.
             unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed) as libc::pthread_key_t, block.cast()) };
             claimed.number.set(found.map_or(0, Sharing::new_thread));
-            if COUNTING.fetch_add(1, Ordering::Relaxed) == 1 {
+            if COUNTING.fetch_add(1, Ordering::Relaxed) == 1 && !sandbox::entered() {
                 new_era();
             }
             claimed.era.set(ERA.load(Ordering::Relaxed));
@@ -286,7 +284,7 @@ fn free_block() -> Option<*mut Block> {
 }
 
 fn new_block() -> Option<*mut Block> {
-    let new: *mut Block = map_wiped_on_fork(size_of::<Block>().next_multiple_of(sys::PAGE))?.cast();
+    let new: *mut Block = process::map(size_of::<Block>().next_multiple_of(sys::PAGE))?.cast();
     // SAFETY: zeroed memory that this thread alone knows.
     let block = unsafe { &*new };
     let mut newest = NEWEST.load(Ordering::Relaxed);
@@ -349,13 +347,16 @@ unsafe extern "C" fn thread_ends(block: *mut libc::c_void) {
     block.forget_lines();
     block.busy.set(false);
     // SAFETY: no hook of this thread is in the block any more, and no line has a counter of its tables.
-    let tables = unsafe { [(*block.table.get()).take(), (*block.previous.get()).take()] };
-    if let Some(traced) = process::traced() {
+    let (table, previous) = unsafe { (&mut *block.table.get(), &mut *block.previous.get()) };
+    let tables = previous.iter_mut().chain([table]).filter_map(Option::take);
+    match process::traced() {
         // SAFETY: as above.
-        tables.into_iter().flatten().for_each(|table| unsafe { table.end(traced.map) });
+        Some(traced) if !sandbox::entered() => tables.for_each(|table| unsafe { table.end(traced.map) }),
+        // The recorder sees that the thread is gone.
+        _ => tables.for_each(core::mem::forget),
     }
     give_back(list);
-    if COUNTING.fetch_sub(1, Ordering::Relaxed) == 2 {
+    if COUNTING.fetch_sub(1, Ordering::Relaxed) == 2 && !sandbox::entered() {
         new_era();
     }
 }
@@ -380,20 +381,22 @@ impl Block {
         }
         self.busy.set(true);
         self.nested.set(0);
-        let line = lines.map_or(&self.lines[(ip as usize & LINE_MASK) >> 2], |(_, line)| line);
-        let is_new = line.ip.load(Ordering::Relaxed) == 0;
-        let counted = self.count_alone(traced, line, address, write, ip, count);
-        // An access that counts nowhere leaves the line as it was.
-        if let Some((of_file, line)) = lines.filter(|_| is_new && line.ip.load(Ordering::Relaxed) != 0) {
-            of_file.list(line);
-        }
+        let counted = self.count_alone(traced, lines, address, write, ip, count);
         self.busy.set(false);
         counted
     }
 
-    fn count_alone(&self, traced: Traced, line: &Line, address: u64, write: bool, ip: u64, count: u64) -> bool {
-        let is_known = line.ip.load(Ordering::Relaxed) == ip && line.write.get() == write;
-        let site = if is_known { line.site.get() } else { writer::site(traced.map, ip, write) };
+    fn count_alone(
+        &self,
+        traced: Traced,
+        lines: Option<(&OfFile, &Line)>,
+        address: u64,
+        write: bool,
+        ip: u64,
+        count: u64,
+    ) -> bool {
+        let line = lines.map_or(&self.lines[(ip as usize & LINE_MASK) >> 2], |(_, line)| line);
+        let site = line.site(ip, write).unwrap_or_else(|| writer::site(traced.map, ip, write));
         let Some(key) = writer::key(address, site) else { return false };
         // SAFETY: the block is busy, so that only this call changes the table.
         let full = unsafe { (*self.table.get()).as_ref() }.is_none_or(Table::is_full);
@@ -408,20 +411,14 @@ impl Block {
             let access = Access { address, write, count, site, thread: self.number.get() };
             // What was counted before is known, unless the page is watched: the hooks do the same.
             // SAFETY: as above.
-            let is_known = || unsafe { (*self.previous.get()).as_ref() }.is_some_and(|table| table.has(key));
+            let is_known = || unsafe { (*self.previous.get())[0].as_ref() }.is_some_and(|table| table.has(key));
             let is_new = counter.load(Ordering::Relaxed) == 0 && !is_known();
             let keeps = sharing().is_none_or(|sharing| {
                 !is_new && !sharing.may_watch(address) || sharing.access(traced, access, forget_page)
             });
-            // A signal handler that compares the line meanwhile finds no instruction, or no page.
-            line.ip.store(0, Ordering::Relaxed);
-            line.page.store(NOWHERE, Ordering::Relaxed);
-            line.counter.set(counter);
-            line.site.set(site);
-            line.write.set(write);
-            core::sync::atomic::compiler_fence(Ordering::Release);
-            line.page.store(if keeps { last_byte(address) } else { NOWHERE }, Ordering::Relaxed);
-            line.ip.store(ip, Ordering::Relaxed);
+            if lines.is_none_or(|(of_file, line)| !line.is_empty() || of_file.list(line)) {
+                line.set(ip, (site, write), keeps.then(|| last_byte(address)), counter);
+            }
         }
         add(counter, count)
     }
@@ -464,8 +461,9 @@ impl Block {
         self.hash_shift.set(writer::hash_shift(new.shift()));
         let before = table.replace(new);
         before.iter().for_each(|before| before.leave(traced.map));
-        if let Some(old) = std::mem::replace(previous, before) {
-            // SAFETY: no line has a counter of it since the last call.
+        let last = std::mem::replace(&mut previous[0], before);
+        if let Some(old) = std::mem::replace(&mut previous[1], last) {
+            // SAFETY: no line has a counter of it since the call before the last.
             unsafe { old.end(traced.map) };
         }
     }
@@ -502,9 +500,12 @@ impl Block {
     fn forget_files(&self) {
         self.of_files.iter().for_each(OfFile::take_back);
         for file in self.files.iter().map(|place| place.replace(null())) {
-            // SAFETY: static TLS of the thread that ends, which nobody takes back before.
+            // SAFETY: static TLS of the thread that ends, which stays mapped.
             if let Some(file) = unsafe { file.as_ref() } {
-                file.block.set(file.nobody);
+                // If the file was unloaded, another one's variables may be there.
+                if core::ptr::eq(file.block.get(), self) {
+                    file.block.set(file.nobody);
+                }
             }
         }
     }
@@ -526,7 +527,7 @@ fn wait_for_table(traced: Traced, shift: u32) -> Option<Table> {
             process::OFF.store(1, Ordering::Relaxed);
             return None;
         }
-        if STARVED.load(Ordering::Relaxed) {
+        if STARVED.load(Ordering::Relaxed) || sandbox::entered() {
             return None;
         }
         let time = libc::timespec { tv_sec: 0, tv_nsec: WAIT_NS };

@@ -6,37 +6,71 @@
 //! are listed, so that a thread that lets a page be watched need not look at those of all code.
 
 use core::cell::Cell;
+use core::mem::offset_of;
 use core::ptr::{self, null};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
 use numamma_hook::sys;
-use numamma_kernel::mappings::map_wiped_on_fork;
+
+use crate::process;
 
 /// No page.
-pub const NOWHERE: u64 = u64::MAX;
+const NOWHERE: u64 = u64::MAX;
+
+/// Counter of a line without one: code that a signal handler interrupts behind its look at the page still counts.
+static NOBODYS: AtomicU64 = AtomicU64::new(0);
 
 /// Where an instruction was last. All zero: nowhere.
 #[repr(C)]
 pub struct Line {
     /// 0: nothing is known of it.
-    pub ip: AtomicU64,
+    ip: AtomicU64,
     /// Last byte of its page. [`NOWHERE`]: the counter is not kept. Other threads set that when the page becomes a watched
     /// one.
-    pub page: AtomicU64,
+    page: AtomicU64,
     /// Of the instruction at the page.
-    pub counter: Cell<*const AtomicU64>,
+    counter: Cell<*const AtomicU64>,
     /// Number of the instruction.
-    pub site: Cell<u32>,
+    site: Cell<u32>,
     /// Whether that site stores: a copy loads and stores by one instruction.
-    pub write: Cell<bool>,
+    write: Cell<bool>,
     /// The lowest bits of the page that the instruction was on last, for the hooks.
-    pub last: Cell<u16>,
+    last: Cell<u16>,
 }
 
+// What fast.s, again.s and inline.s say.
+const _: () = {
+    assert!(size_of::<Line>() == 32 && offset_of!(Line, ip) == 0 && offset_of!(Line, page) == 8);
+    assert!(offset_of!(Line, counter) == 16 && offset_of!(Line, site) == 24 && offset_of!(Line, last) == 30);
+};
+
 impl Line {
-    /// Lets the instruction not keep its counter of the page.
-    pub fn forget_page(&self, page: u64) {
-        if self.page.load(Ordering::Relaxed) == page {
+    /// Whether it was never used, or not since it was emptied.
+    pub fn is_empty(&self) -> bool {
+        self.ip.load(Ordering::Relaxed) == 0
+    }
+
+    /// The number of the instruction, if the line is its.
+    pub fn site(&self, ip: u64, write: bool) -> Option<u32> {
+        (self.ip.load(Ordering::Relaxed) == ip && self.write.get() == write).then(|| self.site.get())
+    }
+
+    /// Is from now on that of an instruction, and keeps its counter of the page with this last byte, if there is one.
+    pub fn set(&self, ip: u64, (site, write): (u32, bool), last_byte: Option<u64>, counter: &AtomicU64) {
+        // A signal handler that compares the line meanwhile finds no instruction, or no page.
+        self.ip.store(0, Ordering::Relaxed);
+        self.page.store(NOWHERE, Ordering::Relaxed);
+        self.counter.set(counter);
+        self.site.set(site);
+        self.write.set(write);
+        compiler_fence(Ordering::Release);
+        self.page.store(last_byte.unwrap_or(NOWHERE), Ordering::Relaxed);
+        self.ip.store(ip, Ordering::Relaxed);
+    }
+
+    /// Lets the instruction keep no counter of the page with this last byte.
+    pub fn forget_page(&self, last_byte: u64) {
+        if self.page.load(Ordering::Relaxed) == last_byte {
             self.page.store(NOWHERE, Ordering::Relaxed);
         }
     }
@@ -44,7 +78,7 @@ impl Line {
     /// Lets the instruction keep no counter.
     pub fn forget(&self) {
         self.page.store(NOWHERE, Ordering::Relaxed);
-        self.counter.set(null());
+        self.counter.set(&raw const NOBODYS);
     }
 }
 
@@ -93,15 +127,21 @@ impl OfFile {
         if count == 0 || u32::try_from(count).is_err() {
             return false;
         }
-        let Some(lines) = map_wiped_on_fork(bytes.next_multiple_of(sys::PAGE)) else { return false };
+        let Some(lines) = process::map(bytes.next_multiple_of(sys::PAGE)) else { return false };
         self.start.set(ends.start as usize);
         self.count.store(count, Ordering::Relaxed);
         self.lines.store(lines.cast(), Ordering::Release);
         true
     }
 
-    /// Lets the code of the file find these lines in this thread, in whose static TLS `behind` is.
+    /// Lets the code of the file find these lines in this thread, in whose static TLS `behind` is. They are empty then: the
+    /// file may be another one, at the address of one that was unloaded.
     pub fn lend(&self, behind: &Cell<usize>) {
+        self.used().for_each(|line| {
+            line.forget();
+            line.ip.store(0, Ordering::Relaxed);
+        });
+        self.used.store(0, Ordering::Relaxed);
         self.found_by.set(behind);
         behind.set(self.distance());
     }
@@ -113,8 +153,10 @@ impl OfFile {
 
     /// The thread ends.
     pub fn take_back(&self) {
-        // SAFETY: static TLS of the thread that ends, which nobody takes back before.
-        if let Some(behind) = unsafe { self.found_by.replace(null()).as_ref() } {
+        // SAFETY: static TLS of the thread that ends, which stays mapped.
+        let behind = unsafe { self.found_by.replace(null()).as_ref() };
+        // If the file was unloaded, another one's variables may be there.
+        if let Some(behind) = behind.filter(|behind| behind.get() == self.distance()) {
             behind.set(0);
         }
     }
@@ -128,15 +170,17 @@ impl OfFile {
         is_line.then(|| unsafe { &*self.lines.load(Ordering::Relaxed).add(index) })
     }
 
-    /// Lists a line that is used for the first time.
-    pub fn list(&self, line: &Line) {
+    /// Lists a line that is used for the first time; false without room, where it must keep no counter.
+    pub fn list(&self, line: &Line) -> bool {
         let lines = self.lines.load(Ordering::Relaxed);
         let index = (ptr::from_ref(line) as usize - lines as usize) / size_of::<Line>();
         let used = self.used.load(Ordering::Relaxed);
-        if let Some(place) = self.numbers().get(used as usize) {
+        let place = self.numbers().get(used as usize);
+        if let Some(place) = place {
             place.store(index as u32, Ordering::Relaxed);
             self.used.store(used + 1, Ordering::Release);
         }
+        place.is_some()
     }
 
     /// Room for the number of each line.
@@ -183,14 +227,21 @@ mod tests {
         let line = |index: usize| of_file.line(own(index)).unwrap();
         assert_eq!(ptr::from_ref(line(7)) as usize, own(7).wrapping_add(behind.get()));
         for (index, page) in [(7, 0x5fff), (99, 0x6fff), (0, 0x5fff)] {
-            of_file.list(line(index));
+            assert!(of_file.list(line(index)));
             line(index).page.store(page, Ordering::Relaxed);
         }
         of_file.used().for_each(|line| line.forget_page(0x5fff));
         let pages = [7, 99, 0].map(|index| line(index).page.load(Ordering::Relaxed));
         assert_eq!((of_file.used().count(), pages), (3, [NOWHERE, 0x6fff, NOWHERE]));
+        (3..100).for_each(|index| assert!(of_file.list(line(index))));
+        assert!(!of_file.list(line(1)), "no room");
         of_file.take_back();
         let shorter = Ends { start, end: start.wrapping_add(99) };
         assert!(behind.get() == 0 && !of_file.is_for(&shorter));
+        of_file.lend(&behind);
+        assert!(of_file.used().next().is_none() && line(7).is_empty());
+        behind.set(5);
+        of_file.take_back();
+        assert_eq!(behind.get(), 5, "a variable of another library");
     }
 }

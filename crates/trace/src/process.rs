@@ -3,6 +3,7 @@
 //! Decided when the library is loaded, and again in a forked child, in which the word of [`fork_wiped`] is 0.
 
 use core::cell::UnsafeCell;
+use core::ffi::c_void;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -13,7 +14,9 @@ use numamma_channel::trace::writer::Table;
 use numamma_channel::writer::{Role, role_in_trace};
 use numamma_hook::beside_recorder::{pid_for_recorder, tid_for_recorder, variable};
 use numamma_hook::errno::Saved;
+use numamma_hook::sandbox::Reactions;
 use numamma_hook::{fork_wiped, sandbox, sys};
+use numamma_kernel::mappings::map_wiped_on_fork;
 
 use crate::block;
 
@@ -131,6 +134,14 @@ fn open(name: &Name, pid: u32, parent: u32) -> Option<Open> {
     }
     sys::close(open.fd);
     None
+}
+
+numamma_hook::prctl_entry!(Reactions { before: |_| {}, entered: || {}, refused: || {} });
+
+/// Zeroed memory that a forked child finds zeroed; none once the program has confined itself, which may then be killed for
+/// a system call that it does not expect.
+pub fn map(bytes: usize) -> Option<*mut c_void> {
+    if sandbox::entered() { None } else { map_wiped_on_fork(bytes) }
 }
 
 impl Traced {

@@ -17,10 +17,9 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Re
 
 use numamma_channel::trace::lines::{self, LINE};
 use numamma_kernel::clock::coarse_ns;
-use numamma_kernel::mappings::map_wiped_on_fork;
 
 use crate::block::PAGE_SHIFT;
-use crate::process::Traced;
+use crate::process::{self, Traced};
 
 /// Bytes of the filter.
 pub const FILTER: usize = 1 << 14;
@@ -171,7 +170,7 @@ pub struct Access {
 pub fn sharing() -> Option<&'static Sharing> {
     let mut at = SHARING.load(Relaxed);
     if at.is_null() {
-        at = map_wiped_on_fork(size_of::<Sharing>())?.cast();
+        at = process::map(size_of::<Sharing>())?.cast();
         if let Err(other) = SHARING.compare_exchange(null_mut(), at, SeqCst, SeqCst) {
             // SAFETY: the mapping was made above, and nobody else knows it.
             unsafe { numamma_kernel::sys::unmap(at.cast(), size_of::<Sharing>()) };
