@@ -273,25 +273,33 @@ fn a_forked_child_counts_for_itself() {
     assert_eq!(tracing.profile(&["--follow"], &program).1.total("main ").1, 1800);
 }
 
+impl Tracing {
+    /// Compiles two libraries of `source` and the program that loads them, and records it. The macro of each library, and an
+    /// option for it.
+    fn with_libraries(&self, source: &str, libraries: [(&str, &str); 2]) -> (Ran, Counts) {
+        let paths = libraries.map(|(define, more)| {
+            let built = self.compile("gcc", "gcc", source, &["-fPIC", "-shared", &format!("-D{define}"), more]);
+            let kept = self.dir.join(format!("{define}.so"));
+            std::fs::rename(built, &kept).unwrap();
+            kept.display().to_string()
+        });
+        let program = self.compile("gcc", "gcc", source, &["-pthread"]);
+        let [first, second] = &paths;
+        let ran =
+            self.numamma(&["profile", "--sampler", "trace", "--", program.to_str().unwrap(), first, second]).success();
+        assert!(!ran.stderr.contains("lost"), "{}", ran.stderr);
+        self.numamma(&["export", "-f", "csv", "-o", "tables"]).success();
+        (ran, self.counts())
+    }
+}
+
 /// Threads that come and go use the code of libraries that come and go.
 #[test]
 fn libraries_that_are_loaded_and_closed_count_exactly() {
     let tracing = Tracing::new("plugged");
-    let plugin = |number: &str, more: &str| {
-        let define = format!("-DPLUGIN={number}");
-        let built = tracing.compile("gcc", "gcc", "plugged.c", &["-fPIC", "-shared", &define, more]);
-        let kept = tracing.dir.join(format!("plugin{number}.so"));
-        std::fs::rename(built, &kept).unwrap();
-        kept.display().to_string()
-    };
-    let plugins = [plugin("1", "-O2"), plugin("2", "-O1")];
-    let program = tracing.compile("gcc", "gcc", "plugged.c", &["-pthread"]);
-    let command = ["profile", "--sampler", "trace", "--", program.to_str().unwrap(), &plugins[0], &plugins[1]];
-    let ran = tracing.numamma(&command).success();
-    assert!(!ran.stderr.contains("lost"), "{}", ran.stderr);
-    tracing.numamma(&["export", "-f", "csv", "-o", "tables"]).success();
+    let (_, counts) = tracing.with_libraries("plugged.c", [("PLUGIN=1", "-O2"), ("PLUGIN=2", "-O1")]);
     let mut by_page = BTreeMap::<u64, (u64, u64)>::new();
-    for (page, _, reads, writes) in tracing.counts().pages("main ") {
+    for (page, _, reads, writes) in counts.pages("main ") {
         let sum = by_page.entry(page).or_default();
         *sum = (sum.0 + reads, sum.1 + writes);
     }
@@ -300,6 +308,26 @@ fn libraries_that_are_loaded_and_closed_count_exactly() {
     let expected = |page: u64| if page % 16 < 8 { (3 * 512, 6 * 512) } else { (3 * 512, 0) };
     let all: Vec<_> = (0..32).map(|page| (page, expected(page))).collect();
     assert_eq!(by_page.into_iter().collect::<Vec<_>>(), all);
+}
+
+#[test]
+fn a_library_at_the_address_of_another_one_counts_for_itself() {
+    let tracing = Tracing::new("turns");
+    let (ran, counts) = tracing.with_libraries("turns.c", [("READS", "-O2"), ("WRITES", "-O2")]);
+    assert!(ran.stdout.trim().parse::<u32>().unwrap() > 100, "the addresses are others: {}", ran.stdout);
+    assert_eq!(counts.total("main "), (2000, 2000));
+}
+
+#[test]
+fn faults_handlers_and_filters_end_as_they_do_alone() {
+    let tracing = Tracing::new("hurt");
+    for (mode, times) in [("CAUGHT", 1), ("HANDLER", 4), ("CONFINED", 1)] {
+        let program = tracing.compile("gcc", "gcc", "hurt.c", &[&format!("-D{mode}")]);
+        for _ in 0..times {
+            let ran = tracing.numamma(&["profile", "-q", "--sampler", "trace", "--", program.to_str().unwrap()]);
+            assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), "done\n"), "{mode}: {}", ran.stderr);
+        }
+    }
 }
 
 #[test]
