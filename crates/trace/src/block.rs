@@ -10,20 +10,18 @@
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
 use core::ptr::{null, null_mut};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-use numamma_channel::trace::layout::{FIRST_SHIFT, MOST_SHIFT, OFFSET_BITS, SITE_BITS, Slot};
+use numamma_channel::trace::layout::{FIRST_SHIFT, MOST_SHIFT, OFFSET_BITS, PAGE_SHIFT, SITE_BITS, Slot};
 use numamma_channel::trace::writer::{self, GOLDEN, TOGETHER_BITS, Table};
 use numamma_hook::errno::Saved;
 use numamma_hook::{sandbox, static_tls, sys};
-use numamma_kernel::clock::monotonic_ns;
 
+use crate::eras;
 use crate::lines::{Ends, Line, OfFile};
 use crate::process::{self, Traced};
 use crate::sharing::{Access, FILTER, Sharing, sharing};
 
-/// Bits of an address below its page.
-pub const PAGE_SHIFT: u32 = numamma_channel::trace::layout::PAGE_SHIFT;
 /// Instructions that have a line of their own: those of a loop are closer to each other than 4 KiB, and a call takes five
 /// bytes, so that no two calls have the same four.
 const LINES: usize = 1024;
@@ -44,9 +42,6 @@ const MOST_NESTED: u32 = 1 << 16;
 /// Waits of [`WAIT_NS`] for the recorder to give memory back: one second. It does so 50 times a second.
 const WAITS: u32 = 200;
 const WAIT_NS: i64 = 5_000_000;
-/// Least time between two eras: a program that makes a team for each step does not spend its time on new tables. The
-/// recorder gives memory back once a second.
-const ERA_NS: u64 = 250_000_000;
 /// Calls without room for one that asks for memory, when there was none after that wait.
 const ASK_EVERY: u32 = 4096;
 
@@ -123,14 +118,6 @@ static KEY: AtomicI32 = AtomicI32::new(-1);
 static FREE: AtomicPtr<Block> = AtomicPtr::new(null_mut());
 /// The block that was made last.
 static NEWEST: AtomicPtr<Block> = AtomicPtr::new(null_mut());
-/// Threads of this process that count. What a thread did alone is to be told from what it does beside others, but a count
-/// has no time: when a second thread begins, or one of several is left, a new era begins, and in a new era a thread goes on
-/// with a new table.
-static COUNTING: AtomicU32 = AtomicU32::new(0);
-/// Number of the era.
-static ERA: AtomicU32 = AtomicU32::new(0);
-/// When it began.
-static ERA_BEGAN: AtomicU64 = AtomicU64::new(0);
 /// The recorder does not give memory back: nobody waits for it any more.
 static STARVED: AtomicBool = AtomicBool::new(false);
 
@@ -228,8 +215,8 @@ fn claim(file: &Thread, traced: Traced) -> Option<&'static Block> {
     }
     let _errno = Saved::now();
     let own = thread();
-    // Without it a hook would have no filter to look at.
-    let found = sharing();
+    // Without the one a hook would have no filter to look at, without the other the block would stay a dead thread's.
+    let found = sharing().filter(|_| prepare());
     let block = found.and_then(|_| own.block().map_or_else(free_block, |block| Some((&raw const *block).cast_mut())));
     let claimed = block.map(|block| {
         // SAFETY: a mapped block that only this thread has.
@@ -238,13 +225,11 @@ fn claim(file: &Thread, traced: Traced) -> Option<&'static Block> {
             claimed.filter.set(sharing.filter()); // a forked child has lost it
         }
         if claimed.pid.replace(traced.pid) != traced.pid {
-            // SAFETY: the key exists (`prepare`); the value is only read by its destructor.
+            // SAFETY: the key exists; the value is only read by its destructor.
             unsafe { libc::pthread_setspecific(KEY.load(Ordering::Relaxed) as libc::pthread_key_t, block.cast()) };
             claimed.number.set(found.map_or(0, Sharing::new_thread));
-            if COUNTING.fetch_add(1, Ordering::Relaxed) == 1 && !sandbox::entered() {
-                new_era();
-            }
-            claimed.era.set(ERA.load(Ordering::Relaxed));
+            eras::thread_begins();
+            claimed.era.set(eras::current());
         }
         own.block.set(block);
         if !core::ptr::eq(own, file) && claimed.remember(file) {
@@ -254,19 +239,6 @@ fn claim(file: &Thread, traced: Traced) -> Option<&'static Block> {
     });
     claiming().set(false);
     claimed
-}
-
-/// In a forked child, before it counts: the threads of the parent are not there.
-pub fn forget_threads() {
-    COUNTING.store(0, Ordering::Relaxed);
-}
-
-fn new_era() {
-    let (now, began) = (monotonic_ns(), ERA_BEGAN.load(Ordering::Relaxed));
-    let is_late = began == 0 || now >= began.saturating_add(ERA_NS);
-    if is_late && ERA_BEGAN.compare_exchange(began, now, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-        ERA.fetch_add(1, Ordering::Relaxed);
-    }
 }
 
 /// A block that a thread left, or a new one.
@@ -356,9 +328,7 @@ unsafe extern "C" fn thread_ends(block: *mut libc::c_void) {
         _ => tables.for_each(core::mem::forget),
     }
     give_back(list);
-    if COUNTING.fetch_sub(1, Ordering::Relaxed) == 2 && !sandbox::entered() {
-        new_era();
-    }
+    eras::thread_ends();
 }
 
 impl Block {
@@ -402,7 +372,7 @@ impl Block {
         let full = unsafe { (*self.table.get()).as_ref() }.is_none_or(Table::is_full);
         if full && self.may_ask() {
             self.next_table(traced);
-        } else if self.era.get() != ERA.load(Ordering::Relaxed) {
+        } else if self.era.get() != eras::current() {
             self.next_era(traced);
         }
         // SAFETY: as above.
@@ -445,7 +415,7 @@ impl Block {
     #[cold]
     fn next_era(&self, traced: Traced) {
         let _errno = Saved::now();
-        self.era.set(ERA.load(Ordering::Relaxed));
+        self.era.set(eras::current());
         // SAFETY: the block is busy, so that only this call changes the tables.
         let shift = unsafe { (*self.table.get()).as_ref() }.map(Table::shift);
         if let Some(new) = shift.and_then(|shift| traced.table(shift)) {

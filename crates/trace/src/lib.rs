@@ -18,6 +18,7 @@
 mod accesses;
 mod atomics;
 mod block;
+mod eras;
 mod ignored;
 mod lines;
 mod process;
@@ -27,3 +28,15 @@ mod strings;
 
 #[global_allocator]
 static PRIVATE: numamma_hook::alloc::Private = numamma_hook::alloc::Private;
+
+/// Attaches before the program's first access where the loader calls this in time.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+extern "C" fn at_load() {
+    numamma_hook::own_system_calls::link();
+    if process::traced().is_some() {
+        block::prepare();
+    }
+}

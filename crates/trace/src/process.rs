@@ -18,7 +18,7 @@ use numamma_hook::sandbox::Reactions;
 use numamma_hook::{fork_wiped, sandbox, sys};
 use numamma_kernel::mappings::map_wiped_on_fork;
 
-use crate::block;
+use crate::eras;
 
 /// Not decided yet.
 const UNDECIDED: u32 = 0;
@@ -44,16 +44,6 @@ unsafe impl Sync for Kept {}
 
 /// The name of the memory, and the pid and parent for which it was accepted.
 static NAME: Kept = Kept(UnsafeCell::new(None));
-
-/// Attaches before the program's first access where the loader calls this in time.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static AT_LOAD: extern "C" fn() = at_load;
-
-extern "C" fn at_load() {
-    numamma_hook::own_system_calls::link();
-    traced();
-}
 
 /// A process whose accesses are counted.
 #[derive(Clone, Copy)]
@@ -98,11 +88,11 @@ fn attach(forked: bool) -> bool {
         return false;
     }
     let Some(pid) = pid_for_recorder() else { return false };
-    if !(forked || open_memory(pid)) || !block::prepare() {
+    if !(forked || open_memory(pid)) {
         return false;
     }
     if forked {
-        block::forget_threads();
+        eras::forget_threads();
     }
     NAMESPACED.store(pid != sys::pid(), Ordering::Relaxed);
     // SAFETY: as above.

@@ -6,6 +6,7 @@ use core::arch::naked_asm;
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 
+use numamma_channel::trace::layout::PAGE_SHIFT;
 use numamma_hook::static_tls;
 
 use crate::{block, process};
@@ -20,7 +21,7 @@ pub fn count(address: u64, bytes: u64, write: bool, ip: u64) {
     }
     let (mut at, end) = (address, address.saturating_add(bytes));
     while at < end {
-        let next = ((at >> block::PAGE_SHIFT) + 1) << block::PAGE_SHIFT;
+        let next = ((at >> PAGE_SHIFT) + 1) << PAGE_SHIFT;
         let part = next.min(end) - at;
         block::count(at, write, ip, part.div_ceil(WORD));
         at = next;

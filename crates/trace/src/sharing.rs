@@ -15,10 +15,10 @@
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
+use numamma_channel::trace::layout::PAGE_SHIFT;
 use numamma_channel::trace::lines::{self, LINE};
 use numamma_kernel::clock::coarse_ns;
 
-use crate::block::PAGE_SHIFT;
 use crate::process::{self, Traced};
 
 /// Bytes of the filter.
