@@ -170,7 +170,7 @@ fn there_is_no_other_thread_before_an_object_that_a_phase_could_move() {
     };
     let (counted, report) = placed(&[]);
     assert_eq!((counted.as_str(), &report["objects"][0]["instances"]), ("1 1\n", &0.into()), "{report}");
-    // The phase began before its first object: the thread comes with that.
+    // The time of the phases came before their first object: the thread comes with that, and begins them.
     let (counted, report) = placed(&["grab"]);
     let object = &report["objects"][0];
     assert_eq!(
