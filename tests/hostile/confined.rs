@@ -176,3 +176,27 @@ fn a_pipe_as_policy_is_refused_and_does_not_block() {
         assert!(seen.code() == Some(2) && seen.stderr.contains("not a regular file"), "{seen:?}");
     }
 }
+
+/// Chromium's sandbox starts so: hooks that read thread-local storage killed the child, and the browser ended.
+#[test]
+fn a_child_without_thread_local_storage_ends_as_it_does_bare() {
+    let dir = Scratch::new("without-tls");
+    compiled(&dir, "without_tls.c", "program", &["-Wno-maybe-uninitialized"]);
+    let policy = Policy::of("program")
+        .lines("[[phase]]\nname = \"now\"\nafter = 0.000001")
+        .rule("function = [\"main\"]", "policy = \"interleave\"")
+        .lines("phases = { now = { policy = \"bind\" } }")
+        .write(&dir, "without.toml");
+    for what in ["_exit", "_Exit", "execve", "execv", "prctl", "mmap", "nothing"] {
+        let bare = observe(plain(dir.join("program")).arg(what), &dir);
+        assert!(bare.code() == Some(0) && bare.stdout.ends_with(", then 1\n"), "{bare:?}");
+        let mut profiled = numamma(&["profile", "-q", "-F", "100", "-o", "x.prof", "--", "./program", what]);
+        let mut without = plain(dir.join("program"));
+        without.arg(what).env("LD_PRELOAD", preload("apply"));
+        let mut with = placed(dir.join("program"), &policy);
+        for command in [&mut without, with.arg(what), &mut profiled] {
+            let seen = observe(command, &dir);
+            assert_eq!((seen.code(), &seen.stdout), (bare.code(), &bare.stdout), "{what}: {seen:?}");
+        }
+    }
+}

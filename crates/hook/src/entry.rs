@@ -171,6 +171,10 @@ macro_rules! mmap_entries {
             rbp: usize,
         ) -> *mut ::core::ffi::c_void {
             let arguments = $crate::entry::MmapArguments { addr, len, prot, flags, fd, offset };
+            if !$crate::static_tls::exists() {
+                // SAFETY: C's contract of mmap.
+                return unsafe { arguments.forward() };
+            }
             // SAFETY: C's contract of mmap; the caller as the stub saw it.
             unsafe { $hook(&arguments, &$crate::entry::Caller { ra, cfa, rbp }) }
         }

@@ -9,7 +9,7 @@
 use core::ffi::{c_int, c_ulong};
 use core::sync::atomic::{AtomicBool, Ordering};
 
-use crate::real;
+use crate::{real, static_tls};
 
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
@@ -41,14 +41,15 @@ fn confines(operation: c_int, [first, second, ..]: [c_ulong; 4]) -> bool {
     }
 }
 
-/// prctl(2).
+/// prctl(2). What a task without thread-local storage confines is itself.
 ///
 /// # Safety
 /// C's contract of prctl.
 pub unsafe fn prctl(operation: c_int, arguments: [c_ulong; 4], reactions: &Reactions) -> c_int {
-    let first = confines(operation, arguments) && !entered();
+    let own = static_tls::exists();
+    let first = own && confines(operation, arguments) && !entered();
     let strict = operation == libc::PR_SET_SECCOMP && arguments[0] == c_ulong::from(libc::SECCOMP_MODE_STRICT);
-    if first || strict {
+    if first || strict && own {
         let _errno = crate::errno::Saved::now();
         (reactions.before)(strict);
         ENTERED.store(true, Ordering::SeqCst);

@@ -5,6 +5,20 @@
 //! read with `@GOTTPOFF` is one load and one add, never calls anything, and works before constructors.
 //! It takes a few bytes of the static TLS area, which every library loaded at start-up may use.
 
+/// Whether the calling task has thread-local storage: what clone(2) makes with CLONE_SETTLS and zeroed memory, as
+/// Chromium's sandbox does, has none. It may call the functions that need none in the C library, such as `_exit`, execve,
+/// mmap and prctl: their hooks leave them to the C library there. No block of [`static_tls`] and no errno may be touched.
+#[inline]
+pub fn exists() -> bool {
+    let this: usize;
+    // SAFETY: reads the first word of the thread's control block, which is its own address (Drepper, ELF Handling For
+    // Thread-Local Storage, 3.4.6), or of what the program has in its place.
+    unsafe {
+        core::arch::asm!("mov {p}, qword ptr fs:[0]", p = out(reg) this, options(pure, readonly, nostack));
+    }
+    this != 0
+}
+
 /// Defines a function that returns this thread's zero-initialised block of a type.
 ///
 /// `static_tls!(fn block() -> Block, "unique_symbol");` The type must be valid when all its bytes are zero,

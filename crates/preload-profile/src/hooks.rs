@@ -12,7 +12,7 @@ use numamma_hook::held_signals::HeldSignals;
 use numamma_hook::real::{StartRoutine, in_effect};
 use numamma_hook::remap::{Call, by_areas};
 use numamma_hook::sandbox::Reactions;
-use numamma_hook::{real, sandbox, sys, thread_start, unloaded};
+use numamma_hook::{real, sandbox, static_tls, sys, thread_start, unloaded};
 
 use crate::{fast_path, faults, recording};
 
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn free(ptr: Ptr) {
 pub unsafe extern "C" fn munmap(addr: Ptr, len: usize) -> c_int {
     // The kernel refuses an unaligned address or an empty range, and nothing is unmapped.
     let refused = !(addr as usize).is_multiple_of(sys::PAGE) || len == 0;
-    let recording = if refused { None } else { recording::enter() };
+    let recording = if refused || !static_tls::exists() { None } else { recording::enter() };
     if let Some(recording) = &recording {
         recording.free(FREE_MMAP, addr as usize, len.checked_next_multiple_of(sys::PAGE).unwrap_or(len));
     }
@@ -305,6 +305,10 @@ mod imp {
         cfa: usize,
         rbp: usize,
     ) -> Ptr {
+        if !static_tls::exists() {
+            // SAFETY: C's contract of mremap.
+            return unsafe { real::mremap(addr, old, new, flags, target) };
+        }
         let recording = recording::enter();
         // A shared mapping with old = 0 is duplicated, and DONTUNMAP leaves the old range mapped.
         let leaves = old != 0 && flags & libc::MREMAP_DONTUNMAP == 0;

@@ -7,8 +7,8 @@
 use core::cell::Cell;
 use core::ffi::{c_int, c_void};
 
-use numamma_hook::real;
 use numamma_hook::sandbox::Reactions;
+use numamma_hook::{real, static_tls};
 
 use crate::phases::mover_request;
 use crate::report::json as report;
@@ -61,7 +61,11 @@ const DEPTH: usize = 256 << 10;
 
 /// Ends the process through `next`, the same function of the next library in the chain: that may have a hook, too. If
 /// the hook calls its own function by name, which leads here again, or returns, the system call ends the process.
-fn end(status: c_int, next: Option<unsafe extern "C" fn(c_int)>, ending_at: &Cell<usize>) -> ! {
+fn end(status: c_int, next: Option<unsafe extern "C" fn(c_int)>, ending_at: fn(&Block) -> &Cell<usize>) -> ! {
+    if !static_tls::exists() {
+        end_here(status);
+    }
+    let ending_at = ending_at(block());
     // A vfork child shares memory with its parent but has another process id, so `finish` does nothing there.
     report::finish();
     let here = (&raw const status) as usize;
@@ -73,6 +77,10 @@ fn end(status: c_int, next: Option<unsafe extern "C" fn(c_int)>, ending_at: &Cel
         // SAFETY: C's contract of _exit, forwarded unchanged.
         unsafe { next(status) };
     }
+    end_here(status)
+}
+
+fn end_here(status: c_int) -> ! {
     loop {
         // SAFETY: what glibc's _exit does; it does not return.
         unsafe { libc::syscall(libc::SYS_exit_group, status) };
@@ -82,12 +90,12 @@ fn end(status: c_int, next: Option<unsafe extern "C" fn(c_int)>, ending_at: &Cel
 /// _exit(2).
 #[unsafe(no_mangle)]
 pub extern "C" fn _exit(status: c_int) -> ! {
-    end(status, real::symbol::_exit(), &block().in_exit)
+    end(status, real::symbol::_exit(), |block| &block.in_exit)
 }
 
 /// _Exit(3).
 #[unsafe(no_mangle)]
 #[allow(non_snake_case)]
 pub extern "C" fn _Exit(status: c_int) -> ! {
-    end(status, real::symbol::_Exit(), &block().in_capital_exit)
+    end(status, real::symbol::_Exit(), |block| &block.in_capital_exit)
 }

@@ -9,7 +9,7 @@ pub mod mremap;
 use core::ffi::{c_int, c_void};
 
 use numamma_hook::entry::{Caller, MmapArguments};
-use numamma_hook::{errno, real};
+use numamma_hook::{errno, real, static_tls};
 use numamma_kernel::sys::PAGE;
 
 use super::contained;
@@ -76,6 +76,10 @@ fn is_shortage() -> bool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn munmap(addr: Ptr, len: usize) -> c_int {
     released::changing(addr as usize, len);
+    if !static_tls::exists() {
+        // SAFETY: forwarded unchanged.
+        return unsafe { real::munmap(addr, len) };
+    }
     let known = len > 0 && (addr as usize).is_multiple_of(PAGE) && mapping_list::may_have(addr as usize, len);
     let gone = known.then(|| set_aside(addr as usize, len));
     // SAFETY: forwarded unchanged.

@@ -12,10 +12,10 @@
 //! Nothing is handed on in the environment: a program without this library gets the same CPUs (statically linked, with
 //! an empty environment), and what a taskset in between sets stays, because the taskset itself starts unbound.
 //!
-//! Not covered: children by the system call clone or by `_Fork` that go on without exec, and system calls `execve` that
-//! are not made by the C library's functions.
+//! Not covered: children by the system call clone or by `_Fork` that go on without exec, tasks without thread-local
+//! storage ([`static_tls::exists`]), and system calls `execve` that are not made by the C library's functions.
 
-use numamma_hook::{errno, sandbox};
+use numamma_hook::{errno, sandbox, static_tls};
 
 use super::binding;
 
@@ -34,7 +34,7 @@ unsafe extern "C" fn after_fork() {
 /// What a thread does before it replaces the program. If that fails, the thread stays unbound.
 #[inline]
 pub fn before_exec() {
-    if binding::was_bound() && !sandbox::entered() {
+    if static_tls::exists() && binding::was_bound() && !sandbox::entered() {
         let _errno = errno::Saved::now();
         binding::lift();
     }

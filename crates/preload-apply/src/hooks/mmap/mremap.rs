@@ -8,7 +8,7 @@ use core::ffi::{c_int, c_void};
 
 use numamma_hook::held_signals::HeldSignals;
 use numamma_hook::remap::{Call, by_areas};
-use numamma_hook::{errno, own_stack, real, sandbox};
+use numamma_hook::{errno, own_stack, real, sandbox, static_tls};
 
 use crate::objects::mappings::{forget_range, set_aside};
 use crate::objects::released::{elsewhere, fitting};
@@ -29,6 +29,9 @@ pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int,
     elsewhere::mapping(new.saturating_sub(old));
     // SAFETY: forwarded unchanged.
     let once = || unsafe { real::mremap(addr, old, new, flags, new_addr) };
+    if !static_tls::exists() {
+        return once();
+    }
     let is_shortage = || errno::get() == libc::ENOMEM && fitting::can_be_mapped(new);
     let forward = || match once() {
         libc::MAP_FAILED if is_shortage() && released::give_way() => once(),
