@@ -1,5 +1,6 @@
 //! Where in the source an object is allocated, initialised and used.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::fix::Place;
@@ -27,13 +28,15 @@ pub(super) fn hottest(summary: &Summary, entry: &Entry) -> Option<Place> {
     Some(place("use", summary.symbols.get(&frame)?.first()?))
 }
 
-/// The code that only the first toucher runs at the object, and before the other code, where samples saw it.
+/// The code that only the first toucher runs at the object, and before the other threads use it, where samples saw it.
 pub(super) fn initialisation(summary: &Summary, entry: &Entry) -> Option<Place> {
     let (toucher, _) = *entry.first_touchers().first()?;
     let begins = |part: &CodePart| part.cells.iter().map(|c| c.slot).min();
     let own = |part: &&CodePart| part.nest.is_some() && part.cells.iter().all(|c| c.thread == toucher);
-    let first = entry.by_code.iter().filter(own).min_by_key(|part| begins(part))?;
-    let others = entry.by_code.iter().filter(|part| !own(part)).filter_map(begins).min()?;
+    // Code that has no place of its own may be that of several threads, the toucher's among them.
+    let others = entry.by_code.iter().flat_map(|part| &part.cells).filter(|c| c.thread != toucher);
+    let others = others.map(|c| c.slot).min()?;
+    let first = entry.by_code.iter().filter(own).min_by_key(|part| (begins(part), Reverse(part.total.accesses())))?;
     if begins(first)? > others {
         return None;
     }

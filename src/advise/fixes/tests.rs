@@ -4,6 +4,8 @@ use numamma_plan::policy::Place;
 
 use super::*;
 use crate::advise::tests::{busy, entry, in_sequence, numbered, profile};
+use crate::profile::records::Frame;
+use crate::profile::summary::{Cell, CodePart};
 
 /// An object with a rule.
 fn item(kind: PatternKind, policy: PolicyKind) -> Item {
@@ -109,4 +111,33 @@ fn threads_that_are_made_anew_are_users_together() {
     let (roles, grid) = (roles(&summary), &summary.entries[0]);
     assert_eq!(users(&roles, grid, |c| c.accesses()), 2);
     assert!(parallel_first_touch(&roles, grid, "each half by one worker").is_some());
+}
+
+/// Thread 0 fills what four threads use; its first access is of code that has no place of its own, of which others run
+/// some later.
+#[test]
+fn the_code_that_fills_an_object_is_found_behind_code_without_a_place() {
+    let part = |function: &str, nest, uses: &[(u32, u16)]| CodePart {
+        function: function.into(),
+        place: format!("{function} app.c:1"),
+        nest,
+        cells: uses
+            .iter()
+            .map(|&(thread, slot)| Cell { instance: 0, page: 0, thread, slot, counters: Counters::default() })
+            .collect(),
+        ..CodePart::default()
+    };
+    let at = |offset| Some(Frame { module: 0, offset });
+    let places = |filled_at: u16| {
+        let by_code = vec![
+            part("sweep", at(1), &[(0, 3), (1, 3), (2, 4), (3, 4)]),
+            part("fill", at(2), &[(0, filled_at), (0, filled_at + 1)]),
+            part("", None, &[(0, 0), (1, 5)]),
+        ];
+        let summary = table(|table| Entry { by_code, ..table });
+        let found = places::initialisation(&summary, &summary.entries[0]);
+        found.map(|place| place.function)
+    };
+    assert_eq!(places(1).as_deref(), Some("fill"));
+    assert_eq!(places(4), None, "after the others have begun");
 }
