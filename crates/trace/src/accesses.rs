@@ -7,10 +7,11 @@ use core::arch::{global_asm, naked_asm};
 use core::sync::atomic::Ordering;
 
 use crate::block::{self, Thread};
+use crate::cancellation::with_deferred_cancellation;
 use crate::lines::{Ends, Line};
 use crate::process;
 
-/// Read of a hook's instruction, as it is given to [`numamma_trace_slow`].
+/// Read of a hook's instruction, as it is given to [`slow`].
 const READ: u32 = 0;
 /// Write.
 const WRITE: u32 = 1;
@@ -70,26 +71,27 @@ hooks!(WRITE, __tsan_read_write1 __tsan_read_write2 __tsan_read_write4 __tsan_re
 hooks!(READ, __tsan_vptr_read);
 hooks!(WRITE, __tsan_vptr_update);
 
-/// Counts an access that the line of its instruction does not tell; the hooks that are linked into a program go on here,
-/// too.
-#[unsafe(no_mangle)]
-extern "C" fn numamma_trace_slow(address: u64, write: u64, ip: u64, thread: &Thread) {
+with_deferred_cancellation! {
+    /// [`slow`]; the hooks that are linked into a program go on here, too.
+    #[unsafe(no_mangle)]
+    numamma_trace_slow => slow
+}
+with_deferred_cancellation! {
+    /// [`slow_line`], for the code of inline.s.
+    #[unsafe(no_mangle)]
+    numamma_trace_slow_line => slow_line
+}
+
+/// Counts an access that the line of its instruction does not tell.
+extern "C" fn slow(address: u64, write: u64, ip: u64, thread: &Thread) {
     if process::OFF.load(Ordering::Relaxed) != 0 {
         return thread.switch_off();
     }
     block::count_for(thread, address, write != 0, ip);
 }
 
-/// As [`numamma_trace_slow`], for the code of inline.s: with the line of the access, and the ends of the lines of its file.
-#[unsafe(no_mangle)]
-extern "C" fn numamma_trace_slow_line(
-    address: u64,
-    write: u64,
-    ip: u64,
-    thread: &Thread,
-    line: *const Line,
-    ends: &Ends,
-) {
+/// As [`slow`], with the line of the access, and the ends of the lines of its file.
+extern "C" fn slow_line(address: u64, write: u64, ip: u64, thread: &Thread, line: *const Line, ends: &Ends) {
     if process::OFF.load(Ordering::Relaxed) != 0 {
         return thread.switch_off();
     }

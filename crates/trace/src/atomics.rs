@@ -9,11 +9,14 @@ use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, compiler_fence, fence};
 
 use crate::block;
+use crate::cancellation::with_deferred_cancellation;
 
 /// Order of an operation, an `enum` of C.
 type Order = c_int;
 
-extern "C" fn count(address: u64, write: u64, ip: u64) {
+with_deferred_cancellation! { count => counted }
+
+extern "C" fn counted(address: u64, write: u64, ip: u64) {
     block::count(address, write != 0, ip, 1);
 }
 

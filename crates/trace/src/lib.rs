@@ -18,6 +18,7 @@
 mod accesses;
 mod atomics;
 mod block;
+mod cancellation;
 mod eras;
 mod ignored;
 mod lines;

@@ -9,6 +9,7 @@ use core::ffi::{c_int, c_void};
 use numamma_channel::trace::layout::PAGE_SHIFT;
 use numamma_hook::static_tls;
 
+use crate::cancellation::with_deferred_cancellation;
 use crate::{block, process};
 
 /// Bytes for which one access is counted.
@@ -66,7 +67,7 @@ macro_rules! range_hooks {
                     "mov rcx, qword ptr [rsp]",
                     "jmp {announce}",
                     write = const $write,
-                    announce = sym announce,
+                    announce = sym announced_range,
                 )
             }
         )*
@@ -88,9 +89,13 @@ macro_rules! with_caller {
     };
 }
 
-with_caller!(__tsan_memcpy, copy);
-with_caller!(__tsan_memmove, copy);
-with_caller!(__tsan_memset, fill);
+with_deferred_cancellation! { announced_range => announce }
+with_deferred_cancellation! { counted_copy => copy }
+with_deferred_cancellation! { counted_fill => fill }
+
+with_caller!(__tsan_memcpy, counted_copy);
+with_caller!(__tsan_memmove, counted_copy);
+with_caller!(__tsan_memset, counted_fill);
 
 /// An address in the call behind which is `ip`. The instruction at `ip` may be of another line, unlike that behind the
 /// call of a hook, which is the access.

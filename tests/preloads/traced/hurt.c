@@ -1,6 +1,7 @@
 /* Programs that a trace must not hurt, chosen by a macro:
  *   CAUGHT    loads through NULL that a handler catches, before many pages are written
  *   HANDLER   a handler that writes to so many new pages that its thread's table of counts is replaced
+ *   CANCELLED threads that are cancelled anywhere between plain and atomic accesses
  *   CONFINED  writes to many pages after a filter that kills for any system call but two */
 #include <setjmp.h>
 #include <signal.h>
@@ -53,6 +54,29 @@ static void run(void) {
     for (time_t end = time(0) + 4; time(0) < end;)
         for (int i = 0; i < 4000000; i++) *word = i;
     setitimer(ITIMER_REAL, &never, 0);
+}
+#elif defined(CANCELLED)
+#include <pthread.h>
+static void *work(void *argument) {
+    long me = (long)argument;
+    pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, 0);
+    for (long i = 0;; i++) {
+        pages[i * 4099 % 1024 * PAGE + me * 64] = (char)i;
+        __atomic_fetch_add((long *)&touched, 1, __ATOMIC_RELAXED);
+    }
+}
+static void run(void) {
+    for (int round = 0; round < 100; round++) {
+        pthread_t threads[4];
+        for (long i = 0; i < 4; i++) pthread_create(&threads[i], 0, work, (void *)i);
+        usleep(500 + 7 * round);
+        for (int i = 0; i < 4; i++) pthread_cancel(threads[i]);
+        for (int i = 0; i < 4; i++) {
+            void *result;
+            pthread_join(threads[i], &result);
+            if (result != PTHREAD_CANCELED) abort();
+        }
+    }
 }
 #else
 #include <linux/filter.h>
