@@ -70,7 +70,8 @@ fn lines(compiler: Compiler, dir: &Path) -> String {
     let set = |name: &str, default: &str, flags: &str| {
         format!("export {name}=\"${{{name}:-{default}}} \"{}\n", quoted(flags))
     };
-    let link = format!("-L{here} -Wl,-rpath,{here} {hooks}");
+    // To the linker alone: behind `-x c -` gcc would compile it.
+    let link = format!("-L{here} -Wl,-rpath,{here} -Wl,{hooks}");
     let for_gcc = format!("{GCC}{}", inline(dir));
     let (flags, link) = match compiler {
         Compiler::Gcc | Compiler::Gfortran => (for_gcc.as_str(), format!("-fsanitize=thread {link}")),
@@ -108,7 +109,7 @@ mod tests {
         let script = format!("CFLAGS=-O3\n{text}printf '%s\\n' \"$CFLAGS\" \"$FFLAGS\" \"$LDFLAGS\"");
         let out = std::process::Command::new("sh").args(["-c", &script]).env_remove("LDFLAGS").output().unwrap();
         let out = String::from_utf8(out.stdout).unwrap();
-        let link = "-fsanitize=thread -L/a/numamma-trace -Wl,-rpath,/a/numamma-trace /a/numamma-trace/hooks.o";
+        let link = "-fsanitize=thread -L/a/numamma-trace -Wl,-rpath,/a/numamma-trace -Wl,/a/numamma-trace/hooks.o";
         let flags = format!("{GCC} -B/a/numamma-trace");
         assert_eq!(out, format!("-O3 {flags}\n-O2 -g {flags}\n {link}\n"));
     }

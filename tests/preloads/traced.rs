@@ -173,6 +173,21 @@ fn a_program_built_for_threadsanitizer_runs_as_it_is() {
     assert_quarters(&tracing.profile(&[], &program).1, "main ", "only LD_LIBRARY_PATH");
 }
 
+/// As builds try whether a compiler works, and as one that writes its own assembler code calls it.
+#[test]
+fn a_program_and_code_of_the_assembler_come_through_a_pipe() {
+    let tracing = Tracing::new("piped");
+    let gcc = format!("gcc {}", tracing.flags("gcc").join(" "));
+    let piped = format!(
+        "set -e; cd {}; echo 'int answer(void); int main(void) {{ return answer(); }}' >main.c\n\
+         printf '.globl answer\nanswer: mov $42, %%eax\n ret\n' | {gcc} -c -x assembler - -o answer.o\n\
+         cat main.c | {gcc} -x c - -x none answer.o -o program; set +e; ./program; echo $?",
+        tracing.dir.display()
+    );
+    let ran = run(plain("sh").args(["-c", &piped]));
+    assert_eq!(ran.stdout, "42\n", "{}", ran.stderr);
+}
+
 /// By a build that takes no LDFLAGS: the linker finds the library of the compiler.
 #[test]
 fn a_program_that_is_linked_without_our_flags_is_counted() {
@@ -321,8 +336,8 @@ fn a_library_at_the_address_of_another_one_counts_for_itself() {
 #[test]
 fn faults_handlers_and_filters_end_as_they_do_alone() {
     let tracing = Tracing::new("hurt");
-    for (mode, times) in [("CAUGHT", 1), ("HANDLER", 4), ("CONFINED", 1)] {
-        let program = tracing.compile("gcc", "gcc", "hurt.c", &[&format!("-D{mode}")]);
+    for (mode, times) in [("CAUGHT", 1), ("HANDLER", 4), ("CANCELLED", 2), ("CONFINED", 1)] {
+        let program = tracing.compile("gcc", "gcc", "hurt.c", &["-pthread", &format!("-D{mode}")]);
         for _ in 0..times {
             let ran = tracing.numamma(&["profile", "-q", "--sampler", "trace", "--", program.to_str().unwrap()]);
             assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), "done\n"), "{mode}: {}", ran.stderr);

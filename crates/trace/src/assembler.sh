@@ -8,9 +8,9 @@ real=$(unset COMPILER_PATH; "${COLLECT_GCC:-gcc}" -print-prog-name=as)
 before='' last=''
 for word; do before=$last last=$word; done
 if [ "$before" = -o ]; then
-    # Without a file behind the output file (gcc -pipe) it reads what it is sent.
+    # Without a file behind the output file (gcc -pipe), or with `-`, it reads what it is sent.
     set -- "$@" /dev/stdin
-elif ! grep -qs __tsan_ "$last"; then
+elif [ "$last" != - ] && ! grep -qs __tsan_ "$last"; then
     exec "$real" "$@"
 fi
 exec "$real" "$own/inline.s" "$@"
