@@ -2,6 +2,7 @@
 //! C: the same output, status and signal as bare, as in [`super::stress`].
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::stress::{POLICIES, compare_also_without_policy, compare_under, compile, scratch};
 use crate::common::{self, Policy, json_file, numamma, objects, plain};
@@ -10,6 +11,7 @@ use crate::common::{self, Policy, json_file, numamma, objects, plain};
 const BOTH_ORDERS: [&str; 2] =
     ["LD_PRELOAD=${LD_PRELOAD:+$LD_PRELOAD:}./wrapper.so", "LD_PRELOAD=./wrapper.so${LD_PRELOAD:+:$LD_PRELOAD}"];
 
+const LIMIT: Duration = Duration::from_secs(60);
 const SHARED: [&str; 2] = ["-shared", "-fPIC"];
 
 fn by_name(dir: &Path) {
@@ -156,4 +158,31 @@ fn an_allocator_with_indirect_functions() {
     compile(&dir, "indirect.c", "indirect", &["-fno-builtin", "-Wl,--no-as-needed", &library]);
     let bare = "5 blocks, damaged 0, released by name 2\n";
     assert_eq!(compare_also_without_policy(&dir, "exec ./indirect ./libindirect.so 2>/dev/null", &POLICIES), bare);
+}
+
+/// The thread that moves pages is created there, and pthread_create allocates.
+#[test]
+fn a_phase_that_begins_inside_an_allocator_does_not_wait_for_it() {
+    let dir = scratch("phase-inside");
+    compile(&dir, "own_allocator.c", "own_allocator", &[]);
+    compile(&dir, "phase_in_handler.c", "phase_in_handler", &[]);
+    let of_chunks = Policy::of("own_allocator")
+        .lines("[[phase]]\nname = \"soon\"\nafter = 0.1")
+        .rule("function = [\"map_chunk\"]", "policy = \"interleave\"")
+        .lines("phases = { soon = { policy = \"block\" } }")
+        .write(&dir, "chunks.toml");
+    let by_call = Policy::of("phase_in_handler")
+        .lines("[[phase]]\nname = \"odd\"\n[[phase]]\nname = \"even\"")
+        .rule("function = [\"grab\"]", "policy = \"interleave\"")
+        .lines("phases = { odd = { policy = \"block\" }, even = { policy = \"bind\" } }")
+        .write(&dir, "called.toml");
+    for (program, policy, times, stdout) in
+        [("own_allocator", &of_chunks, 1, "done\n"), ("phase_in_handler", &by_call, 3, "done 0\n")]
+    {
+        for _ in 0..times {
+            let ran = common::run_within(&mut common::placed(dir.join(program), policy), LIMIT, &dir);
+            let ran = ran.unwrap_or_else(|why| panic!("{program}: {why}"));
+            assert_eq!((ran.code(), ran.stdout.as_str(), ran.stderr.as_str()), (Some(42), stdout, ""), "{program}");
+        }
+    }
 }

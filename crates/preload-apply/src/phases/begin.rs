@@ -97,7 +97,9 @@ pub fn start(state: &'static State) {
     if !(0..declared.len()).any(listed) {
         return; // no rule has a place for a phase
     }
-    if !exclusion::start() {
+    if exclusion::start() {
+        mover_request::keep_stacks();
+    } else {
         say!("phases need Linux 4.14 (MADV_WIPEONFORK): they only concern later allocations, nothing is moved");
     }
     begin_due();

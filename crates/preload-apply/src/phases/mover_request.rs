@@ -2,15 +2,16 @@
 //!
 //! A request takes no lock and may come from any hook, also in a signal handler.
 
-use core::ffi::c_void;
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering, fence};
+use core::ffi::{c_int, c_void};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
 
+use numamma_hook::real::StartRoutine;
 use numamma_hook::{allocating, errno, real, sandbox, say_once, sys};
 use numamma_kernel::affinity::CpuMask;
 use numamma_kernel::futex;
 
 use super::end_of_thread;
-use super::exclusion::{self, Shared};
+use super::exclusion::{self, POLL_NS, Shared};
 use crate::held_files;
 use crate::rules::state::{self, Rule};
 
@@ -133,34 +134,70 @@ pub fn start(body: fn(&'static Shared)) {
     BODY.store(body as *mut (), Ordering::Release);
 }
 
-/// Creates the thread, detached, all signals blocked (glibc keeps its own two open, which setuid needs).
+/// Creates the thread of the mover, detached.
 fn create() -> bool {
-    let Some(create) = real::symbol::pthread_create() else { return false };
     let _errno = errno::Saved::now();
     held_files::open();
+    create_thread(body, libc::PTHREAD_CREATE_DETACHED).is_some()
+}
+
+/// Creates a thread, all signals blocked (glibc keeps its own two open, which setuid needs).
+fn create_thread(routine: StartRoutine, detached: c_int) -> Option<libc::pthread_t> {
+    let create = real::symbol::pthread_create()?;
     // SAFETY: all-zero sets and attributes are initialised before they are read; the thread gets no argument.
     unsafe {
         let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = core::mem::zeroed();
         let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
         libc::sigfillset(&raw mut all);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        let mut made = false;
+        let mut made = None;
         if libc::pthread_attr_init(&raw mut attributes) == 0 {
-            libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+            libc::pthread_attr_setdetachstate(&raw mut attributes, detached);
             // With much thread-local storage the small stack is refused.
-            for size in [STACK, STACK * 32] {
+            made = [STACK, STACK * 32].into_iter().find_map(|size| {
                 libc::pthread_attr_setstacksize(&raw mut attributes, size);
                 let mut thread = 0;
-                made = create(&raw mut thread, &raw const attributes, body, core::ptr::null_mut()) == 0;
-                if made {
-                    break;
-                }
-            }
+                let created = create(&raw mut thread, &raw const attributes, routine, core::ptr::null_mut()) == 0;
+                created.then_some(thread)
+            });
             libc::pthread_attr_destroy(&raw mut attributes);
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
         made
     }
+}
+
+/// Stacks that glibc is given to keep: a mover may be created while the one before it ends.
+const KEPT_STACKS: u32 = 2;
+/// Threads of [`keep_stacks`] that run, or more when not all could be created.
+static KEEPERS: AtomicU32 = AtomicU32::new(0);
+
+/// Has glibc keep stacks for the mover. A phase may begin in an allocator, in an mmap that it makes under its lock, or in a
+/// signal handler that interrupts it, and pthread_create allocates what a new stack needs: it would wait for that lock
+/// forever. glibc keeps the stacks of ended threads with all that (allocatestack.c, get_cached_stack).
+pub fn keep_stacks() {
+    let _errno = errno::Saved::now();
+    let joinable = libc::PTHREAD_CREATE_JOINABLE;
+    let threads = [(); KEPT_STACKS as usize].map(|()| create_thread(run_beside_others, joinable));
+    if threads.contains(&None) {
+        KEEPERS.store(KEPT_STACKS, Ordering::SeqCst);
+        futex::wake_all(&KEEPERS);
+    }
+    for thread in threads.into_iter().flatten() {
+        // SAFETY: a thread that was created joinable, once.
+        unsafe { libc::pthread_join(thread, core::ptr::null_mut()) };
+    }
+}
+
+/// Ends when all threads of [`keep_stacks`] are there, so that each has a stack of its own.
+unsafe extern "C" fn run_beside_others(_: *mut c_void) -> *mut c_void {
+    let mut seen = KEEPERS.fetch_add(1, Ordering::SeqCst) + 1;
+    futex::wake_all(&KEEPERS);
+    while seen < KEPT_STACKS {
+        futex::wait(&KEEPERS, seen, POLL_NS);
+        seen = KEEPERS.load(Ordering::SeqCst);
+    }
+    core::ptr::null_mut()
 }
 
 unsafe extern "C" fn body(_: *mut c_void) -> *mut c_void {
