@@ -288,6 +288,13 @@ fn a_forked_child_counts_for_itself() {
     assert_eq!(tracing.profile(&["--follow"], &program).1.total("main ").1, 1800);
 }
 
+#[test]
+fn threads_that_outlive_the_main_thread_are_counted() {
+    let tracing = Tracing::new("outlived");
+    let program = tracing.compile("gcc", "gcc", "outlived.c", &["-pthread"]);
+    assert_eq!(tracing.profile(&[], &program).1.total("outlived"), (0, 2_000_000));
+}
+
 impl Tracing {
     /// Compiles two libraries of `source` and the program that loads them, and records it. The macro of each library, and an
     /// option for it.

@@ -107,9 +107,9 @@ fn number(text: &[u8], radix: u32) -> Option<u64> {
     })
 }
 
-/// `/proc/self/fd/<fd>` as a C string.
+/// `/proc/thread-self/fd/<fd>` as a C string: /proc/self shows no descriptors once the main thread has ended.
 fn own_path(fd: c_int) -> [u8; PATH_BYTES] {
-    const PREFIX: &[u8] = b"/proc/self/fd/";
+    const PREFIX: &[u8] = b"/proc/thread-self/fd/";
     let mut path = [0; PATH_BYTES];
     let (head, tail) = path.split_at_mut(PREFIX.len());
     head.copy_from_slice(PREFIX);
@@ -178,7 +178,10 @@ mod tests {
         }
         for fd in [0, 7, 10, 1023, 1_048_575, i32::MAX] {
             let path = own_path(fd);
-            assert_eq!(CStr::from_bytes_until_nul(&path).unwrap().to_str().unwrap(), format!("/proc/self/fd/{fd}"));
+            assert_eq!(
+                CStr::from_bytes_until_nul(&path).unwrap().to_str().unwrap(),
+                format!("/proc/thread-self/fd/{fd}")
+            );
         }
     }
 
@@ -210,8 +213,8 @@ mod tests {
             (memfd(size, 0).as_raw_fd(), false),
             (good.as_raw_fd(), true),
         ] {
-            let inode =
-                std::fs::metadata(format!("/proc/self/fd/{fd}")).map_or(0, |m| std::os::unix::fs::MetadataExt::ino(&m));
+            let inode = std::fs::metadata(format!("/proc/thread-self/fd/{fd}"))
+                .map_or(0, |m| std::os::unix::fs::MetadataExt::ino(&m));
             let other = format!("/proc/{}/fd/{fd}:{inode}:1:2", std::process::id());
             let found = Name::parse(other.as_bytes()).unwrap().open();
             assert_eq!(found.is_some(), opened, "{other}");
