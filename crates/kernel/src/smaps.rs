@@ -47,7 +47,7 @@ impl Reader {
 /// read. Allocates nothing.
 pub fn for_each_own(mut visit: impl FnMut(Backing) -> bool) {
     let (mut reader, mut goes_on) = (Reader::default(), true);
-    lines::for_each(c"/proc/self/smaps", |line| {
+    lines::for_each(c"/proc/thread-self/smaps", |line| {
         goes_on = reader.feed(line).is_none_or(&mut visit);
         goes_on
     });
@@ -56,11 +56,11 @@ pub fn for_each_own(mut visit: impl FnMut(Backing) -> bool) {
     }
 }
 
-/// The memory areas of the calling process that make up `[start, end)`, clipped to it, if memory policies are all that
-/// distinguishes them: without these they would be one area. `None` when there is a hole, when the areas differ in
-/// access rights, file, name or flags, and when the file cannot be read.
+/// The memory areas of the calling process that make up `[start, end)`, clipped to it, if memory policies and advice about
+/// huge pages are all that distinguishes them: without these they would be one area. `None` when there is a hole, when the
+/// areas differ in access rights, file, name or other flags, and when the file cannot be read.
 pub fn alike(start: usize, end: usize) -> Option<Vec<(usize, usize)>> {
-    let fd = sys::open(c"/proc/self/smaps", libc::O_RDONLY)?;
+    let fd = sys::open(c"/proc/thread-self/smaps", libc::O_RDONLY)?;
     let mut areas = Areas { start, end, areas: Vec::new(), first: None, open: None, differ: false };
     let (mut buffer, mut line, mut len) = ([0_u8; 512], [0_u8; LONGEST], 0);
     'file: while let Some(got @ 1..) = sys::read(fd, &mut buffer) {
@@ -84,6 +84,10 @@ pub fn alike(start: usize, end: usize) -> Option<Vec<(usize, usize)>> {
 
 /// Bytes of a line of smaps that are compared; only paths are longer.
 const LONGEST: usize = 256;
+
+/// Flags that do not count: what placing asks for beside a policy (hg and nh, huge pages and none), and whether pages were
+/// written since a tracer looked (sd), which never keeps two areas apart.
+const BESIDE_POLICIES: [&str; 3] = ["hg", "nh", "sd"];
 
 /// An area being read: its range, and a hash of all that must agree.
 type Open = (usize, usize, u64);
@@ -114,8 +118,7 @@ impl Areas {
             return from < self.end && !self.differ;
         }
         if let (Some(flags), Some((_, _, hash))) = (line.strip_prefix("VmFlags:"), &mut self.open) {
-            // Whether pages were written since a tracer looked (sd) never keeps two areas apart.
-            for flag in flags.split_ascii_whitespace().filter(|flag| *flag != "sd") {
+            for flag in flags.split_ascii_whitespace().filter(|flag| !BESIDE_POLICIES.contains(flag)) {
                 *hash = mix(*hash, flag.as_bytes());
             }
         }
@@ -194,14 +197,16 @@ AnonHugePages:         0 kB
     }
 
     #[test]
-    fn areas_that_only_policies_divide() {
+    fn areas_that_only_placing_divides() {
         let text = "\
 1000-3000 rw-p 00000000 00:00 0 
 Size: 8 kB
 VmFlags: rd wr mr mw me ac sd 
 3000-4000 rw-p 00000000 00:00 0 
 VmFlags: rd wr mr mw me ac 
-4000-6000 rw-p 00000000 00:00 0 
+4000-5000 rw-p 00000000 00:00 0 
+VmFlags: rd wr mr mw me ac hg 
+5000-6000 rw-p 00000000 00:00 0 
 VmFlags: rd wr mr mw me ac dd 
 7000-8000 rw-p 00000000 00:00 0                          [anon: x]
 VmFlags: rd wr mr mw me ac dd 
@@ -215,10 +220,11 @@ c000-d000 rw-s 00007000 00:01 77                         /memfd:m
 VmFlags: rd wr
 ";
         assert_eq!(areas_of(text, 0x1000, 0x4000), Some(vec![(0x1000, 0x3000), (0x3000, 0x4000)]));
+        assert_eq!(areas_of(text, 0x3000, 0x5000), Some(vec![(0x3000, 0x4000), (0x4000, 0x5000)]), "huge pages");
         assert_eq!(areas_of(text, 0x2000, 0x3000), Some(vec![(0x2000, 0x3000)]));
         assert_eq!(areas_of(text, 0xa000, 0xc000), Some(vec![(0xa000, 0xb000), (0xb000, 0xc000)]));
         for (start, end, why) in [
-            (0x3000, 0x5000, "flags differ"),
+            (0x3000, 0x6000, "flags differ"),
             (0x5000, 0x8000, "a hole"),
             (0x7000, 0x9000, "names differ"),
             (0xb000, 0xd000, "another part of the file"),
