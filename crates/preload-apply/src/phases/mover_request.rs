@@ -200,12 +200,26 @@ unsafe extern "C" fn run_beside_others(_: *mut c_void) -> *mut c_void {
     core::ptr::null_mut()
 }
 
+/// The thread that creates the mover may run with a real-time policy or a raised priority, which are for its own work.
+fn run_as_other_work() {
+    // SAFETY: the parameters are a live local; the calls concern this thread alone.
+    unsafe {
+        if [libc::SCHED_FIFO, libc::SCHED_RR].contains(&libc::sched_getscheduler(0)) {
+            libc::sched_setscheduler(0, libc::SCHED_OTHER, &libc::sched_param { sched_priority: 0 });
+        }
+        if libc::getpriority(libc::PRIO_PROCESS, 0) < 0 {
+            libc::setpriority(libc::PRIO_PROCESS, 0, 0);
+        }
+    }
+}
+
 unsafe extern "C" fn body(_: *mut c_void) -> *mut c_void {
     // SAFETY: the name is a C string shorter than 16 bytes; the mask was written before this thread existed.
     let mask = unsafe {
         libc::prctl(libc::PR_SET_NAME, c"numamma-mover".as_ptr());
         &*INITIAL_CPUS.0.get()
     };
+    run_as_other_work();
     if let Some(mask) = mask {
         // If the cpuset has changed, this fails and the thread keeps the CPUs of its creator.
         let _ = mask.apply();
