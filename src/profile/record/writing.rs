@@ -135,7 +135,8 @@ impl Recorder {
         self.notes.extend(notes::thinned(self.thinning.factor(), self.left_out()));
         self.notes.extend(self.saved.map(|_| notes::memory(self.events.budget.limit())));
         self.notes.extend(notes::switched(&self.events.switch));
-        self.notes.extend(notes::lost(&self.stats(), self.session.as_ref()));
+        let traced = self.header.sampling.sampler == TRACE;
+        self.notes.extend(notes::lost(&self.stats(), self.session.as_ref(), traced));
         self.notes.extend(notes::faults_thinned(&self.stats()));
         self.notes.extend(notes::children(self.events.child_share(), self.events.not_followed));
     }
