@@ -144,7 +144,7 @@ impl Recorder {
     /// Writes what is left. `running`: the program, if it was started for the recording and has not ended.
     pub fn finish(mut self, ended: Ended, running: Option<Held>) -> Recorded {
         self.drain();
-        self.events.process(u64::MAX, self.channel.as_mut());
+        self.process(u64::MAX);
         if let Some(channel) = &self.channel
             && !channel.attached()
         {
