@@ -259,6 +259,10 @@ pub fn lost(stats: &Stats, session: Option<&Session>, traced: bool) -> Vec<Strin
     notes
 }
 
+/// There was no memory for counters of each instruction of a trace.
+pub const MERGED: &str = "no memory was left for counters of single instructions: some accesses are counted for their \
+     page and thread, and not for the instruction; a larger --max-memory tells them apart";
+
 /// Page faults of which only some were recorded.
 pub fn faults_thinned(stats: &Stats) -> Option<String> {
     let counts = &stats.events;

@@ -137,6 +137,9 @@ impl Recorder {
         self.notes.extend(notes::switched(&self.events.switch));
         let traced = self.header.sampling.sampler == TRACE;
         self.notes.extend(notes::lost(&self.stats(), self.session.as_ref(), traced));
+        if self.events.tallies.trace.as_ref().is_some_and(Trace::merged) {
+            self.notes.push(notes::MERGED.into());
+        }
         self.notes.extend(notes::faults_thinned(&self.stats()));
         self.notes.extend(notes::children(self.events.child_share(), self.events.not_followed));
     }

@@ -208,6 +208,11 @@ impl Trace {
         self.map().header().lost.load(Relaxed)
     }
 
+    /// Whether accesses of different instructions were counted together, for lack of memory.
+    pub fn merged(&self) -> bool {
+        self.map().header().merged.load(Relaxed) != 0
+    }
+
     /// Bytes of memory that the tables and what is known of them take.
     pub fn memory(&self) -> u64 {
         let words = |seen: &Seen| (seen.counts.len() + seen.used.len()) * size_of::<u64>();

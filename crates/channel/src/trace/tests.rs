@@ -115,10 +115,19 @@ fn a_full_table_says_so() {
     let (map, table) = (trace.parts().0, taken(&trace, 1));
     let of = |page: u64| table.counter(key(page << 12, site(map, 0x40_1000, false)).unwrap());
     let room = (1..).take_while(|page| of(*page).is_some()).count();
-    assert_eq!(room, (1 << FIRST_SHIFT) / 16 * 15);
+    assert_eq!(room, (1 << FIRST_SHIFT) / 16 * 14);
     assert!(table.is_full() && of(1).is_some());
     let has = |page: u64| table.has(key(page << 12, site(map, 0x40_1000, false)).unwrap());
     assert!(has(1) && has(room as u64) && !has(room as u64 + 1));
+    // Accesses by more instructions count for their page.
+    assert!(!trace.merged());
+    let of_page = |page: u64| table.counter_of_page(map, page << 12, true);
+    let pages = (1..).take_while(|page| of_page(*page).is_some()).count();
+    assert_eq!((pages, trace.merged()), ((1 << FIRST_SHIFT) / 16, true));
+    of_page(5).unwrap().fetch_add(3, Relaxed);
+    let mut trace = trace;
+    let [merged] = collected(&mut trace)[..] else { panic!() };
+    assert_eq!((merged.addr, merged.ip, merged.write, merged.count), (5 << 12, 0, true, 3));
 }
 
 #[test]
