@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use self::apart::{are_apart, padding};
+use self::apart::{Distances, are_apart};
 use super::limits::HOT_SHARE;
 use crate::profile::record::{CHARGE_NS, TRACE};
 use crate::profile::records::{Frame, ObjectKind, SharedWord};
@@ -119,14 +119,16 @@ pub fn sharing(summary: &Summary) -> Vec<Shared> {
         // Small blocks of a call site are no array.
         by_object.entry((&of.object, of.base.or(Some(of.line.addr)))).or_default().push(of);
     }
-    for of_object in by_object.values_mut() {
+    let distances = |mut of_object: Vec<&LineOfObject>| {
         of_object.sort_by_key(|of| of.line.addr);
         of_object.dedup_by_key(|of| of.line.addr);
-    }
+        Distances::of(&of_object)
+    };
+    let by_object: BTreeMap<_, Distances> = by_object.into_iter().map(|(key, of)| (key, distances(of))).collect();
     let other = |addr: u64| other_object(&summary.entries, addr);
     let judged = |of: &LineOfObject| {
-        let of_object = by_object.get(&(of.object.as_str(), of.base.or(Some(of.line.addr))));
-        judge(of, of_object.map_or(&[], |lines| lines), ms, &other)
+        let distances = by_object.get(&(of.object.as_str(), of.base.or(Some(of.line.addr))))?;
+        judge(of, distances, ms, &other)
     };
     let mut found: Vec<Shared> = lines.iter().filter_map(|of| judged(of)).collect();
     found.retain(|shared| !is_argument(summary, shared));
@@ -218,10 +220,10 @@ fn invalidations(of: &LineOfObject) -> u64 {
     of.line.other_words.saturating_add(of.line.same_word)
 }
 
-/// `of_object` are all lines of the object, and `other` tells which other one has an address.
+/// `distances` are those of the object, and `other` tells which other one has an address.
 fn judge(
     of: &LineOfObject,
-    of_object: &[&LineOfObject],
+    distances: &Distances,
     ms: f64,
     other: &dyn Fn(u64) -> Option<(String, u64)>,
 ) -> Option<Shared> {
@@ -256,7 +258,8 @@ fn judge(
     let place_of = |word: &SharedWord| {
         let addr = of.line.addr.saturating_add(word.offset.into());
         let Some(base) = of.base else { return (None, word.offset.into()) };
-        match other(addr).filter(|_| addr < base || addr - base >= of.size) {
+        let is_beside = addr < base || addr - base >= of.size;
+        match is_beside.then(|| other(addr)).flatten() {
             Some((object, base)) => (Some(object), addr - base),
             None => (None, addr.saturating_sub(base)),
         }
@@ -273,7 +276,7 @@ fn judge(
         readers: readers.count_ones(),
         writers: writers.count_ones(),
         sides,
-        padding: (kind != SharingKind::True && is_of_one).then(|| padding(of, of_object)).flatten(),
+        padding: (kind != SharingKind::True && is_of_one).then(|| distances.padding(of)).flatten(),
     })
 }
 

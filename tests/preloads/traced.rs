@@ -281,6 +281,18 @@ fn a_signal_handler_changes_no_count() {
 }
 
 #[test]
+fn without_memory_for_each_instruction_pages_and_threads_are_counted() {
+    let tracing = Tracing::new("crowd");
+    let program = tracing.compile("gcc", "gcc", "crowd.c", &["-pthread"]);
+    let (ran, counts) = tracing.profile(&["--max-memory", "64M"], &program);
+    assert!(ran.stderr.contains("no memory was left for counters of single instructions"), "{}", ran.stderr);
+    let pages = counts.pages("crowd");
+    assert_eq!(pages.len(), 32 * 16);
+    let own = |page: u64| pages[page as usize / 16 * 16].1;
+    assert!(pages.iter().all(|p| (p.1, p.2, p.3) == (own(p.0), 0, 4096)), "{}\n{pages:?}", ran.stderr);
+}
+
+#[test]
 fn a_forked_child_counts_for_itself() {
     let tracing = Tracing::new("forked");
     let program = tracing.compile("gcc", "gcc", "forked.c", &[]);

@@ -347,7 +347,7 @@ impl Block {
             let key = writer::key(address, writer::site(traced.map, ip, write));
             // SAFETY: the call that is interrupted replaces the table only by a complete one.
             let table = unsafe { (*self.table.get()).as_ref() };
-            return add(key.zip(table).and_then(|(key, table)| table.counter(key)), count);
+            return add(key.zip(table).and_then(|(key, table)| counter(traced, table, key, address, write)), count);
         }
         self.busy.set(true);
         self.nested.set(0);
@@ -376,7 +376,8 @@ impl Block {
             self.next_era(traced);
         }
         // SAFETY: as above.
-        let counter = unsafe { (*self.table.get()).as_ref() }.and_then(|table| table.counter(key));
+        let table = unsafe { (*self.table.get()).as_ref() };
+        let counter = table.and_then(|table| counter(traced, table, key, address, write));
         if let Some(counter) = counter {
             let access = Access { address, write, count, site, thread: self.number.get() };
             // What was counted before is known, unless the page is watched: the hooks do the same.
@@ -506,6 +507,11 @@ fn wait_for_table(traced: Traced, shift: u32) -> Option<Table> {
     }
     STARVED.store(true, Ordering::Relaxed);
     None
+}
+
+/// The counter of an access: of its instruction, or where the table has no room for that, of all together.
+fn counter(traced: Traced, table: &Table, key: u64, address: u64, write: bool) -> Option<&AtomicU64> {
+    table.counter(key).or_else(|| table.counter_of_page(traced.map, address, write))
 }
 
 /// Only this thread writes to its counters, and its signal handlers between two instructions.

@@ -15,7 +15,7 @@ fn line(words: Vec<SharedWord>, other_words: u64, same_word: u64) -> LineOfObjec
 
 fn judged(words: Vec<SharedWord>, other_words: u64, same_word: u64) -> Option<(SharingKind, Option<u64>)> {
     let of = line(words, other_words, same_word);
-    judge(&of, &[&of], 10.0, &|_| None).map(|shared| (shared.kind, shared.padding))
+    judge(&of, &Distances::of(&[&of]), 10.0, &|_| None).map(|shared| (shared.kind, shared.padding))
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn kinds_and_paddings_of_lines() {
     let mixed = line(vec![word(0, 15, 1), word(8, 2, 2)], 5000, 4000);
     let begins_here = LineOfObject { base: Some(0x1040), ..mixed.clone() };
     let verdict = |of: &LineOfObject| {
-        let shared = judge(of, &[of], 10.0, &|_| None).expect("shared often");
+        let shared = judge(of, &Distances::of(&[of]), 10.0, &|_| None).expect("shared often");
         (shared.kind, shared.padding)
     };
     assert_eq!(verdict(&begins_here), (SharingKind::Mixed, Some(56)));
@@ -48,7 +48,8 @@ fn kinds_and_paddings_of_lines() {
 fn lines_are_reported_where_their_losses_cost_a_hundredth_of_the_time() {
     let of = |object: &str, losses| {
         let of = line((0..8).map(|n| word(8 * n, 1 << n, 1 << n)).collect(), losses, 0);
-        judge(&LineOfObject { object: object.into(), ..of }, &[], 1.0, &|_| None).expect("shared often")
+        judge(&LineOfObject { object: object.into(), ..of }, &Distances::default(), 1.0, &|_| None)
+            .expect("shared often")
     };
     // A work counter beside 200 million accesses, and an object whose lines each lose little.
     let found = || vec![of("counter", 4000), of("array", 15_000), of("array", 15_000)];
@@ -66,7 +67,7 @@ fn lines_are_reported_where_their_losses_cost_a_hundredth_of_the_time() {
 fn small_blocks_that_one_thread_writes_for_others_are_handed_on() {
     let judged = |base, writers| {
         let of = line(vec![word(0, 6, writers), word(4, 6, writers)], 0, 9000);
-        judge(&LineOfObject { base, ..of }, &[], 10.0, &|_| None).is_some()
+        judge(&LineOfObject { base, ..of }, &Distances::default(), 10.0, &|_| None).is_some()
     };
     assert!(!judged(None, 1), "a producer and its consumers");
     assert!(judged(Some(0x1000), 1), "a flag");
@@ -77,7 +78,7 @@ fn small_blocks_that_one_thread_writes_for_others_are_handed_on() {
 fn both_sides_are_named() {
     let words =
         vec![SharedWord { field: "a".into(), ..word(8, 0, 1) }, SharedWord { field: "b".into(), ..word(16, 2, 0) }];
-    let shared = judge(&line(words, 9000, 0), &[], 10.0, &|_| None).unwrap();
+    let shared = judge(&line(words, 9000, 0), &Distances::default(), 10.0, &|_| None).unwrap();
     let sides: Vec<_> = shared.sides.iter().map(|s| (s.offset, s.field.as_str(), s.write)).collect();
     assert_eq!(sides, [(0x48, "a", true), (0x50, "b", false)]);
     assert_eq!((shared.offset, shared.readers, shared.writers), (Some(0x48), 1, 1));
@@ -86,7 +87,7 @@ fn both_sides_are_named() {
 /// Offsets of the named words and padding of the first line.
 fn named(lines: &[LineOfObject]) -> (Vec<u64>, Option<u64>) {
     let all: Vec<&LineOfObject> = lines.iter().collect();
-    let shared = judge(&lines[0], &all, 10.0, &|_| None).expect("shared often");
+    let shared = judge(&lines[0], &Distances::of(&all), 10.0, &|_| None).expect("shared often");
     (shared.sides.iter().map(|side| side.offset).collect(), shared.padding)
 }
 
@@ -128,7 +129,7 @@ fn variables_that_share_a_line_are_both_named_once() {
     let joined = joined(&lines);
     assert_eq!(joined.len(), 1);
     let other = |addr: u64| (0x1058..0x1060).contains(&addr).then(|| ("tx".to_owned(), 0x1058));
-    let shared = judge(&joined[0], &[&joined[0]], 10.0, &other).expect("shared often");
+    let shared = judge(&joined[0], &Distances::of(&[&joined[0]]), 10.0, &other).expect("shared often");
     let mut sides: Vec<_> = shared.sides.iter().map(|s| (s.object.as_deref(), s.offset)).collect();
     sides.sort_unstable();
     assert_eq!(sides, [(None, 0), (Some("tx"), 0)]);
@@ -151,4 +152,28 @@ fn arguments_on_a_stack_are_handed_on() {
     assert_eq!(found(ObjectKind::Stack, 1, &mut summary), 0, "of a parallel region");
     assert_eq!(found(ObjectKind::Stack, 3, &mut summary), 1, "a sum");
     assert_eq!(found(ObjectKind::Global, 1, &mut summary), 1, "a flag");
+}
+
+/// An array of 512 KiB whose words are all of other threads than their neighbours: in pairs of which some are 8 and some
+/// 16 bytes apart, so that no distance is that of nearly all.
+#[test]
+fn an_object_of_thousands_of_lines_is_judged_in_time() {
+    const LINES: u64 = 8192;
+    let mut summary = crate::detect::roles::tests::Run::new().summary();
+    summary.header.sampling.sampler = TRACE.into();
+    (summary.entries[0].name, summary.entries[0].kind) = ("x".into(), ObjectKind::Global);
+    let offsets = [[0, 8, 16, 24, 32, 40, 48, 56], [0, 4, 12, 16, 24, 28, 36, 40]];
+    summary.shared_lines = (0..LINES)
+        .map(|n| {
+            let words = offsets[n as usize % 2].iter().map(|at| word(*at, 1 << (at / 4), 1 << (at / 4))).collect();
+            let mut of = line(words, 900_000, 0);
+            (of.line.addr, of.base, of.size) = (0x10000 + n * LINE, Some(0x10000), LINES * LINE);
+            of
+        })
+        .collect();
+    let begun = std::time::Instant::now();
+    let found = sharing(&summary);
+    assert_eq!(found.len() as u64, LINES);
+    assert!(found.iter().all(|shared| shared.padding.is_none()));
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
 }

@@ -73,6 +73,8 @@ pub struct Events {
     /// Whether samples are wanted, as the program says.
     pub switch: Switch,
     full: bool,
+    /// Whether [`Events::process`] stopped before its end.
+    stopped: bool,
     /// The processes to record, besides their children if these are followed.
     targets: Vec<u32>,
     follow: bool,
@@ -135,9 +137,12 @@ impl Events {
         }
     }
 
-    /// Processes all events up to `until_ns` in the order of time; later ones stay.
-    pub fn process(&mut self, until_ns: u64, mut channel: Option<&mut Channel>) {
-        self.read_tallies(until_ns == u64::MAX);
+    /// Processes all events up to `until_ns` in the order of time; later ones stay. False when it stopped before that,
+    /// because records are to be written first ([`Events::take_records`]): call it again then, with the same time.
+    pub fn process(&mut self, until_ns: u64, mut channel: Option<&mut Channel>) -> bool {
+        if !self.stopped {
+            self.read_tallies(until_ns == u64::MAX);
+        }
         let perf = std::mem::take(&mut self.perf);
         let allocs = std::mem::take(&mut self.allocs);
         let mut keys = std::mem::take(&mut self.keys);
@@ -145,9 +150,14 @@ impl Events {
         keys.extend(perf.iter().enumerate().map(|(i, r)| Key { time_ns: r.time_ns, channel: false, index: i as u32 }));
         keys.extend(allocs.iter().enumerate().map(|(i, e)| Key { time_ns: e.time_ns, channel: true, index: i as u32 }));
         keys.sort(); // merges runs that are sorted already, one per buffer
-        let now = keys.partition_point(|k| k.time_ns <= until_ns);
+        let due = keys.partition_point(|k| k.time_ns <= until_ns);
+        let mut now = 0;
         let mut perf: Vec<Option<PerfRecord>> = perf.into_iter().map(Some).collect();
-        for (n, key) in keys[..now].iter().enumerate() {
+        for (n, key) in keys[..due].iter().enumerate() {
+            if self.tallies.is_full() {
+                break;
+            }
+            now = n + 1;
             if n % EVENTS_BETWEEN_LOOKS == EVENTS_BETWEEN_LOOKS - 1 {
                 self.update_level();
             }
@@ -157,7 +167,7 @@ impl Events {
                 self.kernel_event(record, channel.as_deref_mut());
             }
         }
-        self.tally_rest(until_ns);
+        self.stopped = now < due || !self.tally_rest(until_ns);
         self.perf = perf.into_iter().flatten().collect();
         if self.faults_thinned {
             self.touches.forget_candidates();
@@ -174,6 +184,7 @@ impl Events {
                 self.touch_huge_page(&candidate);
             }
         }
+        !self.stopped
     }
 
     /// Its pages are of the object that was touched first, as far as that goes, and of its neighbours.

@@ -211,8 +211,9 @@ pub fn first_touch(session: Option<&Session>) -> Option<String> {
     }
 }
 
-/// Notes about events lost in full buffers: each kind makes another part of the report incomplete.
-pub fn lost(stats: &Stats, session: Option<&Session>) -> Vec<String> {
+/// Notes about events lost in full buffers: each kind makes another part of the report incomplete. `traced`: the samples
+/// are accesses that hooks count.
+pub fn lost(stats: &Stats, session: Option<&Session>, traced: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let EventCounts { mappings_lost, starts_lost, .. } = stats.events;
     if mappings_lost > 0 {
@@ -222,7 +223,13 @@ pub fn lost(stats: &Stats, session: Option<&Session>) -> Vec<String> {
              lay at their address before"
         ));
     }
-    if stats.lost > 0 {
+    if stats.lost > 0 && traced {
+        notes.push(format!(
+            "{} accesses were not counted, because no program has their address (they end in SIGSEGV) or no memory was \
+             left for counters: a larger --max-memory keeps the latter",
+            stats.lost
+        ));
+    } else if stats.lost > 0 {
         notes.push(format!(
             "{} samples were lost, because the program was sampled faster than the recorder could read: sample slower \
              with -F",
@@ -251,6 +258,10 @@ pub fn lost(stats: &Stats, session: Option<&Session>) -> Vec<String> {
     }
     notes
 }
+
+/// There was no memory for counters of each instruction of a trace.
+pub const MERGED: &str = "no memory was left for counters of single instructions: some accesses are counted for their \
+     page and thread, and not for the instruction; a larger --max-memory tells them apart";
 
 /// Page faults of which only some were recorded.
 pub fn faults_thinned(stats: &Stats) -> Option<String> {
@@ -302,4 +313,17 @@ pub fn children(share: f64, count: u64) -> Option<String> {
     }
     let (processes, they) = if count == 1 { ("process", "it") } else { ("processes", "them") };
     (count > 0).then(|| format!("the program started {count} {processes}, {NOT_FOLLOWED} {they}, too"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_trace_lacks_is_not_put_down_to_a_rate() {
+        let stats = Stats { lost: 3, ..Stats::default() };
+        let [of_trace, of_samples] = [true, false].map(|traced| lost(&stats, None, traced).join("\n"));
+        assert!(of_trace.starts_with("3 accesses were not counted") && of_trace.contains("--max-memory"), "{of_trace}");
+        assert!(!of_trace.contains("-F") && of_samples.contains("sample slower with -F"), "{of_samples}");
+    }
 }

@@ -207,7 +207,7 @@ impl Recorder {
             // Taken before the drain: what is older than that lay in its buffer then, however long the drain takes.
             let settled = monotonic_ns().saturating_sub(SETTLE_NS);
             let got = self.drain();
-            self.events.process(settled, self.channel.as_mut());
+            self.process(settled);
             self.program.add(self.events.take_new_processes());
             if let Some(ended) = ended {
                 return ended;
@@ -225,6 +225,13 @@ impl Recorder {
                 tell(since, self.events.stats.samples);
                 told = Instant::now();
             }
+        }
+    }
+
+    /// Processes the events up to that time.
+    pub(super) fn process(&mut self, until_ns: u64) {
+        while !self.events.process(until_ns, self.channel.as_mut()) {
+            self.flush();
         }
     }
 

@@ -8,6 +8,9 @@
 //! addresses; of several at one address, one after the other between two readings, the first gets what all of them
 //! have.
 //!
+//! Hundreds of threads with tens of thousands of instructions each have millions of counts. They wait in few bytes
+//! ([`waiting`]), and when there are [`MOST_SUMS`] sums these are written before there are more.
+//!
 //! Each access is charged one nanosecond. A trace says how often memory is accessed, not how long that takes: the
 //! program spends most of its time in the hooks.
 
@@ -17,9 +20,12 @@ use numamma_channel::trace::reader::{Tally, Trace};
 use numamma_kernel::clock::monotonic_ns;
 use rustc_hash::FxHashMap;
 
+use self::waiting::Waiting;
 use super::shared_lines::Lines;
 use crate::profile::PAGE;
 use crate::profile::records::{Folded, Frame, ObjectId, ThreadId};
+
+pub mod waiting;
 
 /// Longest time between two readings.
 const READ: Duration = Duration::from_secs(1);
@@ -27,28 +33,21 @@ const READ: Duration = Duration::from_secs(1);
 const READING: u32 = 10;
 /// Charge of an access, and with it the period of the sampler: an access is a sample.
 pub const CHARGE_NS: u64 = 1;
+/// Sums that wait to be written at most, but for those that one event adds: some 20 MiB.
+pub const MOST_SUMS: usize = 1 << 17;
 
 /// What was counted and not written yet.
 #[derive(Debug, Default)]
 pub struct Tallies {
     /// The memory; none when the sampler is another one.
     pub trace: Option<Trace>,
-    /// Read and not attributed, by process and address.
-    waiting: Vec<Waiting>,
+    /// Read and not attributed.
+    pub waiting: Waiting,
     sums: FxHashMap<Key, Folded>,
     /// Cache lines that threads share.
     pub lines: Lines,
     /// When the counts were read last, and when they may be read again.
     read: Option<(Instant, Instant)>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    tally: Tally,
-    /// When it was read, CLOCK_MONOTONIC.
-    read_ns: u64,
-    /// Whether it was attributed.
-    done: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -62,13 +61,6 @@ struct Key {
     until_ns: u64,
 }
 
-impl Waiting {
-    fn take(&mut self) -> Tally {
-        self.done = true;
-        self.tally
-    }
-}
-
 impl Tallies {
     /// Whether it is time to read the counts. `ends`: some object ends now.
     pub fn is_due(&self, ends: bool) -> bool {
@@ -80,39 +72,11 @@ impl Tallies {
     pub fn read(&mut self) {
         let Some(trace) = &mut self.trace else { return };
         let begun = Instant::now();
-        let mut tallies = Vec::new();
-        trace.collect(&mut tallies);
-        self.lines.read(trace);
-        self.waiting.retain(|waiting| !waiting.done);
-        let read_ns = monotonic_ns();
-        self.waiting.extend(tallies.into_iter().map(|tally| Waiting { tally, read_ns, done: false }));
-        self.waiting.sort_unstable_by_key(|waiting| (waiting.tally.pid, waiting.tally.addr));
+        let (waiting, lines) = (&mut self.waiting, &mut self.lines);
+        waiting.read(trace, monotonic_ns);
+        lines.read(trace);
         let end = Instant::now();
         self.read = Some((end, end + (end - begun) * READING));
-    }
-
-    /// Takes what is known of `len` bytes of a process, but for what was counted after that time only.
-    pub fn take(&mut self, pid: u32, (addr, len): (u64, u64), until_ns: u64) -> Vec<Tally> {
-        let end = addr.saturating_add(len.max(1));
-        let from = self.waiting.partition_point(|w| (w.tally.pid, w.tally.addr) < (pid, addr));
-        let within = self.waiting.iter_mut().skip(from).take_while(|w| w.tally.pid == pid && w.tally.addr < end);
-        let not_done = within.filter(|w| !w.done && w.tally.since_ns < until_ns);
-        not_done.map(Waiting::take).collect()
-    }
-
-    /// Takes what is known of a thread that ended at that time.
-    pub fn take_thread(&mut self, pid: u32, tid: u32, end_ns: u64) -> Vec<Tally> {
-        self.take_where(|w| (w.tally.pid, w.tally.tid) == (pid, tid) && w.tally.since_ns < end_ns)
-    }
-
-    /// Takes what was read before that time.
-    pub fn take_until(&mut self, until_ns: u64) -> Vec<Tally> {
-        self.take_where(|waiting| waiting.read_ns <= until_ns)
-    }
-
-    fn take_where(&mut self, is_wanted: impl Fn(&Waiting) -> bool) -> Vec<Tally> {
-        let not_done = self.waiting.iter_mut().filter(|w| !w.done && is_wanted(w));
-        not_done.map(Waiting::take).collect()
     }
 
     /// Adds accesses to an object.
@@ -136,6 +100,11 @@ impl Tallies {
         sum.cost_ns += tally.count * CHARGE_NS;
     }
 
+    /// Whether the sums are to be written before there are more.
+    pub fn is_full(&self) -> bool {
+        self.sums.len() >= MOST_SUMS
+    }
+
     /// Sums that wait to be written.
     pub fn pending(&self) -> usize {
         self.sums.len()
@@ -152,25 +121,6 @@ impl Tallies {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_are_taken_once_and_by_address() {
-        let tally =
-            |pid, addr, write| Tally { pid, tid: pid, addr, ip: 1, write, since_ns: 5, until_ns: u64::MAX, count: 3 };
-        let waiting = [(1, 0x1000), (1, 0x2ff8), (1, 0x3000), (2, 0x2000)].map(|(pid, addr)| Waiting {
-            tally: tally(pid, addr, false),
-            read_ns: u64::from(pid),
-            done: false,
-        });
-        let mut tallies = Tallies { waiting: waiting.into(), ..Tallies::default() };
-        assert_eq!(tallies.take(1, (0x1000, 0x2000), 5), [], "the program before");
-        assert_eq!(tallies.take(1, (0x1000, 0x2000), 6).len(), 2);
-        assert_eq!(tallies.take(1, (0x1000, 0x2000), 6), []);
-        assert_eq!(tallies.take_until(1), [tally(1, 0x3000, false)]);
-        assert_eq!(tallies.take_thread(2, 3, 6), []);
-        assert_eq!(tallies.take_thread(2, 2, 6), [tally(2, 0x2000, false)]);
-        assert_eq!(tallies.take_until(9), []);
-    }
 
     #[test]
     fn accesses_of_one_page_by_one_instruction_are_one_sum() {

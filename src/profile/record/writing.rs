@@ -135,7 +135,11 @@ impl Recorder {
         self.notes.extend(notes::thinned(self.thinning.factor(), self.left_out()));
         self.notes.extend(self.saved.map(|_| notes::memory(self.events.budget.limit())));
         self.notes.extend(notes::switched(&self.events.switch));
-        self.notes.extend(notes::lost(&self.stats(), self.session.as_ref()));
+        let traced = self.header.sampling.sampler == TRACE;
+        self.notes.extend(notes::lost(&self.stats(), self.session.as_ref(), traced));
+        if self.events.tallies.trace.as_ref().is_some_and(Trace::merged) {
+            self.notes.push(notes::MERGED.into());
+        }
         self.notes.extend(notes::faults_thinned(&self.stats()));
         self.notes.extend(notes::children(self.events.child_share(), self.events.not_followed));
     }
@@ -143,7 +147,7 @@ impl Recorder {
     /// Writes what is left. `running`: the program, if it was started for the recording and has not ended.
     pub fn finish(mut self, ended: Ended, running: Option<Held>) -> Recorded {
         self.drain();
-        self.events.process(u64::MAX, self.channel.as_mut());
+        self.process(u64::MAX);
         if let Some(channel) = &self.channel
             && !channel.attached()
         {

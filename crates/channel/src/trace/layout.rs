@@ -24,7 +24,7 @@ use super::lines::{BLOCKS, PageLines};
 /// First eight bytes of the memory of a trace.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NMMATRAC");
 /// Changes with every change of this layout.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Bits of an address below its page.
 pub const PAGE_SHIFT: u32 = 12;
@@ -64,7 +64,7 @@ pub fn offset(table: usize) -> usize {
     DATA_AT + table % TABLES * MOST_BYTES
 }
 
-/// Site of the accesses for which there is no room in the table of instructions.
+/// Site of the accesses for which there is no room in the table of instructions, or in the table of their thread.
 pub fn site_of_others(write: bool) -> u32 {
     write.into()
 }
@@ -102,6 +102,8 @@ pub struct Header {
     pub blocks_ready: AtomicU32,
     /// Blocks of lines that were asked for; those from `blocks_ready` on were refused.
     pub blocks_taken: AtomicU32,
+    /// Not 0: some accesses were counted for [`site_of_others`], as their thread's table had no room for more instructions.
+    pub merged: AtomicU32,
 }
 
 /// One table.

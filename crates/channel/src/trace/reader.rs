@@ -35,6 +35,39 @@ pub struct Tally {
     pub count: u64,
 }
 
+/// A thread, and the time in which it counted in one of its tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Owner {
+    /// Process.
+    pub pid: u32,
+    /// Kernel thread id.
+    pub tid: u32,
+    /// See [`Tally::since_ns`].
+    pub since_ns: u64,
+    /// See [`Tally::until_ns`].
+    pub until_ns: u64,
+}
+
+/// What a counter is for: see [`super::layout`]. [`Trace::tally`] tells the instruction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place(u64);
+
+impl Place {
+    /// Of the key of a slot.
+    pub fn new(key: u64) -> Place {
+        Place(key)
+    }
+
+    /// See [`Tally::addr`].
+    pub fn addr(self) -> u64 {
+        self.0 >> (SITE_BITS + OFFSET_BITS) << PAGE_SHIFT | self.0 & ((1 << OFFSET_BITS) - 1)
+    }
+
+    fn site(self) -> usize {
+        (self.0 >> OFFSET_BITS) as usize % SITES
+    }
+}
+
 /// The memory of a trace.
 #[derive(Debug)]
 pub struct Trace {
@@ -54,13 +87,52 @@ unsafe impl Send for Trace {}
 #[derive(Debug)]
 struct Seen {
     slots: NonNull<Slot>,
+    len: usize,
+    /// Whether a slot was used, a bit for each.
+    used: Vec<u64>,
+    /// The counts of used slots in their order: most slots never are.
     counts: Vec<u64>,
+}
+
+impl Seen {
+    /// Calls `add` for each count that has grown. The counts are kept unless this was the last time.
+    fn read(&mut self, is_last: bool, mut add: impl FnMut(Place, u64)) {
+        let mut before = self.counts.iter();
+        let mut counts = Vec::new();
+        for n in 0..self.len {
+            // SAFETY: the mapping has `len` slots.
+            let slot = unsafe { &*self.slots.as_ptr().add(n) };
+            let key = slot.key.load(Relaxed);
+            if key == 0 {
+                continue;
+            }
+            let count = slot.count.load(Relaxed);
+            let (word, bit) = (&mut self.used[n / 64], 1 << (n % 64));
+            let known = if *word & bit == 0 { 0 } else { before.next().copied().unwrap_or(0) };
+            *word |= bit;
+            if count != known {
+                add(Place(key), count.wrapping_sub(known));
+            }
+            if !is_last {
+                counts.push(count);
+            }
+        }
+        counts.shrink_to_fit();
+        self.counts = counts;
+        // SAFETY: the range is the mapping; its pages stay in the file, and come back when they are read again. Those
+        // that nobody looks at until then are not counted as memory of this process.
+        unsafe { libc::madvise(self.slots.as_ptr().cast(), self.bytes(), libc::MADV_DONTNEED) };
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Slot>() * self.len
+    }
 }
 
 impl Drop for Seen {
     fn drop(&mut self) {
         // SAFETY: this object made the mapping, and no reference into it outlives it.
-        unsafe { libc::munmap(self.slots.as_ptr().cast(), size_of::<Slot>() * self.counts.len()) };
+        unsafe { libc::munmap(self.slots.as_ptr().cast(), self.bytes()) };
     }
 }
 
@@ -136,9 +208,15 @@ impl Trace {
         self.map().header().lost.load(Relaxed)
     }
 
+    /// Whether accesses of different instructions were counted together, for lack of memory.
+    pub fn merged(&self) -> bool {
+        self.map().header().merged.load(Relaxed) != 0
+    }
+
     /// Bytes of memory that the tables and what is known of them take.
     pub fn memory(&self) -> u64 {
-        let seen: usize = self.tables.iter().flatten().map(|seen| seen.counts.len() * size_of::<u64>()).sum();
+        let words = |seen: &Seen| (seen.counts.len() + seen.used.len()) * size_of::<u64>();
+        let seen: usize = self.tables.iter().flatten().map(words).sum();
         self.map().header().bytes.load(Relaxed).saturating_add(blocks_end(self.blocks_ready()) as u64 + seen as u64)
     }
 
@@ -148,8 +226,8 @@ impl Trace {
         self.gone.push((pid, tid, at_ns));
     }
 
-    /// Appends what was counted since the last call.
-    pub fn collect(&mut self, out: &mut Vec<Tally>) {
+    /// Calls `add` for what was counted since the last call, table by table.
+    pub fn collect(&mut self, mut add: impl FnMut(&Owner, Place, u64)) {
         let gone = std::mem::take(&mut self.gone);
         let high = (self.map().header().high_water.load(Acquire) as usize).min(TABLES);
         for index in 0..high {
@@ -157,11 +235,15 @@ impl Trace {
             if head.state == FREE || head.state == TAKEN {
                 continue;
             }
-            self.read(index, &head, out);
-            let is_gone = |&(pid, tid, at_ns): &(u32, u32, u64)| {
-                head.pid == pid && (tid == 0 || head.tid == tid) && head.born_ns < at_ns
+            let Owner { pid, tid, since_ns, .. } = head.owner;
+            let is_gone = |&(of, thread, at_ns): &(u32, u32, u64)| {
+                pid == of && (thread == 0 || tid == thread) && since_ns < at_ns
             };
-            if head.state == ENDED || gone.iter().any(is_gone) {
+            let is_last = head.state == ENDED || gone.iter().any(is_gone);
+            if let Some(seen) = seen(&mut self.tables[index], &self.fd, index, head.shift) {
+                seen.read(is_last, |place, count| add(&head.owner, place, count));
+            }
+            if is_last {
                 self.free(index, head.shift);
             }
         }
@@ -198,30 +280,16 @@ impl Trace {
         let shift = head.shift.load(Relaxed).min(MOST_SHIFT);
         let (born_ns, left_ns) = (head.born_ns.load(Relaxed), head.left_ns.load(Relaxed));
         let left_ns = if left_ns == 0 { u64::MAX } else { left_ns };
-        Head { state, shift, pid: (owner >> 32) as u32, tid: owner as u32, born_ns, left_ns }
+        let owner = Owner { pid: (owner >> 32) as u32, tid: owner as u32, since_ns: born_ns, until_ns: left_ns };
+        Head { state, shift, owner }
     }
 
-    fn read(&mut self, index: usize, head: &Head, out: &mut Vec<Tally>) {
-        let map = self.map();
-        let Some(seen) = seen(&mut self.tables[index], &self.fd, index, head.shift) else { return };
-        for (n, before) in seen.counts.iter_mut().enumerate() {
-            // SAFETY: the mapping has as many slots as `counts`.
-            let slot = unsafe { &*seen.slots.as_ptr().add(n) };
-            let count = slot.count.load(Relaxed);
-            let new = count.wrapping_sub(*before);
-            let key = slot.key.load(Relaxed);
-            if new == 0 || key == 0 {
-                continue;
-            }
-            *before = count;
-            let site = (key >> OFFSET_BITS) as usize % SITES;
-            let word = map.site(site).load(Relaxed);
-            let write = if word == 0 { site as u32 == site_of_others(true) } else { word & 1 == 1 };
-            let page = key >> (SITE_BITS + OFFSET_BITS) << PAGE_SHIFT;
-            let addr = page | key & ((1 << OFFSET_BITS) - 1);
-            let (pid, tid, since_ns, until_ns) = (head.pid, head.tid, head.born_ns, head.left_ns);
-            out.push(Tally { pid, tid, addr, ip: word >> 1, write, since_ns, until_ns, count: new });
-        }
+    /// What was counted at a place.
+    pub fn tally(&self, owner: &Owner, place: Place, count: u64) -> Tally {
+        let &Owner { pid, tid, since_ns, until_ns } = owner;
+        let word = self.map().site(place.site()).load(Relaxed);
+        let write = if word == 0 { place.site() as u32 == site_of_others(true) } else { word & 1 == 1 };
+        Tally { pid, tid, addr: place.addr(), ip: word >> 1, write, since_ns, until_ns, count }
     }
 
     fn free(&mut self, index: usize, shift: u32) {
@@ -250,10 +318,7 @@ fn blocks_end(blocks: usize) -> libc::off_t {
 struct Head {
     state: u32,
     shift: u32,
-    pid: u32,
-    tid: u32,
-    born_ns: u64,
-    left_ns: u64,
+    owner: Owner,
 }
 
 /// The mapping of a table, made when it is read first.
@@ -267,7 +332,9 @@ fn seen<'t>(place: &'t mut Option<Seen>, fd: &OwnedFd, index: usize, shift: u32)
         if base == libc::MAP_FAILED {
             return None;
         }
-        *place = Some(Seen { slots: NonNull::new(base.cast())?, counts: vec![0; 1 << shift] });
+        let slots = NonNull::new(base.cast())?;
+        *place =
+            Some(Seen { slots, len: 1 << shift, used: vec![0; (1_usize << shift).div_ceil(64)], counts: Vec::new() });
     }
     place.as_mut()
 }

@@ -15,9 +15,10 @@ fn count(map: Map, table: &Table, addr: u64, ip: u64, write: bool, by: u64) {
 }
 
 fn collected(trace: &mut Trace) -> Vec<Tally> {
-    let mut out = Vec::new();
-    trace.collect(&mut out);
-    out.iter_mut().for_each(|tally| tally.since_ns = 0);
+    let mut read = Vec::new();
+    trace.collect(|owner, place, count| read.push((*owner, place, count)));
+    let tallies = read.iter().map(|(owner, place, count)| trace.tally(owner, *place, *count));
+    let mut out: Vec<Tally> = tallies.map(|tally| Tally { since_ns: 0, ..tally }).collect();
     out.sort_by_key(|t| (t.addr, t.ip, t.write));
     out
 }
@@ -89,15 +90,44 @@ fn tables_of_threads_that_ended_are_given_back() {
 }
 
 #[test]
+fn of_each_slot_what_is_new_is_read_whichever_were_used_before() {
+    let mut trace = Trace::create(false, 1 << 20).unwrap();
+    let (map, table) = (trace.parts().0, taken(&trace, 7 << 32 | 9));
+    let mut sums = std::collections::BTreeMap::<u64, u64>::new();
+    for round in 1..=5_u64 {
+        // Pages of earlier rounds, of which every third is used again, and new ones between them.
+        let pages = (1..=200 * round).filter(|page| page % 3 == 0 || page * 7 % 5 == round % 5);
+        let counted: Vec<(u64, u64)> = pages.map(|page| (page << 12, page + round)).collect();
+        counted.iter().for_each(|(addr, by)| count(map, &table, *addr, 0x40_1000, true, *by));
+        counted.iter().for_each(|(addr, by)| *sums.entry(*addr).or_default() += by);
+        let read: Vec<(u64, u64)> = collected(&mut trace).iter().map(|tally| (tally.addr, tally.count)).collect();
+        assert_eq!(read, counted, "round {round}");
+    }
+    let kept = trace.memory() - map.header().bytes.load(Relaxed);
+    let all = (size_of::<u64>() << FIRST_SHIFT) as u64;
+    let lines = super::layout::LINES_AT + super::lines::FIRST_BLOCKS * size_of::<super::lines::PageLines>();
+    assert!(kept - (lines as u64) < all / 2, "{} counts are kept in {kept} bytes", sums.len());
+}
+
+#[test]
 fn a_full_table_says_so() {
     let trace = Trace::create(false, 1 << 20).unwrap();
     let (map, table) = (trace.parts().0, taken(&trace, 1));
     let of = |page: u64| table.counter(key(page << 12, site(map, 0x40_1000, false)).unwrap());
     let room = (1..).take_while(|page| of(*page).is_some()).count();
-    assert_eq!(room, (1 << FIRST_SHIFT) / 16 * 15);
+    assert_eq!(room, (1 << FIRST_SHIFT) / 16 * 14);
     assert!(table.is_full() && of(1).is_some());
     let has = |page: u64| table.has(key(page << 12, site(map, 0x40_1000, false)).unwrap());
     assert!(has(1) && has(room as u64) && !has(room as u64 + 1));
+    // Accesses by more instructions count for their page.
+    assert!(!trace.merged());
+    let of_page = |page: u64| table.counter_of_page(map, page << 12, true);
+    let pages = (1..).take_while(|page| of_page(*page).is_some()).count();
+    assert_eq!((pages, trace.merged()), ((1 << FIRST_SHIFT) / 16, true));
+    of_page(5).unwrap().fetch_add(3, Relaxed);
+    let mut trace = trace;
+    let [merged] = collected(&mut trace)[..] else { panic!() };
+    assert_eq!((merged.addr, merged.ip, merged.write, merged.count), (5 << 12, 0, true, 3));
 }
 
 #[test]

@@ -20,6 +20,9 @@ const PROBES: usize = 64;
 /// Bits of the number of slots in a cache line.
 pub const TOGETHER_BITS: u32 = 2;
 const _: () = assert!(size_of::<Slot>() << TOGETHER_BITS == 64);
+/// Sixteenths of the slots that are used at most, and by counters of single instructions.
+const MOST_SIXTEENTHS: u32 = 15;
+const MOST_SIXTEENTHS_OF_INSTRUCTIONS: u32 = 14;
 /// Fibonacci hashing (Knuth, TAOCP 6.4).
 pub const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
@@ -114,6 +117,14 @@ impl Table {
         self.used.load(Relaxed) >= 1 << (self.shift - 1)
     }
 
+    /// The counter of an access whose key has none in a full table: that of all instructions, in slots that are left for
+    /// it. So each access has its page and thread for as long as these are not too many, too.
+    #[cold]
+    pub fn counter_of_page(&self, map: Map, addr: u64, write: bool) -> Option<&AtomicU64> {
+        map.header().merged.store(1, Relaxed);
+        self.counter(key(addr, site_of_others(write))?)
+    }
+
     /// The counter of a key; `None` when no slot is left for it.
     #[inline]
     pub fn counter(&self, key: u64) -> Option<&AtomicU64> {
@@ -125,7 +136,9 @@ impl Table {
             let slot = unsafe { &*self.slots.add(at & mask) };
             let mut found = slot.key.load(Relaxed);
             if found == 0 {
-                if self.used.load(Relaxed) >= 15 << (self.shift - 4) {
+                let is_of_page = named & ((1 << SITE_BITS) - 1) <= u64::from(site_of_others(true));
+                let most = if is_of_page { MOST_SIXTEENTHS } else { MOST_SIXTEENTHS_OF_INSTRUCTIONS };
+                if self.used.load(Relaxed) >= most << (self.shift - 4) {
                     return None;
                 }
                 match slot.key.compare_exchange(0, key, Relaxed, Relaxed) {

@@ -1,7 +1,7 @@
 //! Attributes what the hooks of the program have counted.
 
 use numamma_channel::trace::lines::SharedLine;
-use numamma_channel::trace::reader::Tally;
+use numamma_channel::trace::reader::{Owner, Place};
 use numamma_channel::{Event, EventKind, Origin};
 use numamma_kernel::clock::monotonic_ns;
 
@@ -10,6 +10,8 @@ use rustc_hash::FxHashMap;
 use super::Events;
 use crate::profile::perf::{PerfEvent, PerfRecord};
 use crate::profile::record::shared_lines;
+use crate::profile::record::tallies::MOST_SUMS;
+use crate::profile::record::tallies::waiting::Waiting;
 use crate::profile::records::{Member, Record};
 
 impl Events {
@@ -37,8 +39,7 @@ impl Events {
             _ => return,
         };
         if let Some((addr, len)) = range.filter(|_| self.tallies.trace.is_some()) {
-            let tallies = self.tallies.take(pid, (addr, len), event.time_ns);
-            self.attribute(&tallies, time);
+            self.attribute_from(time, |waiting, with| waiting.take(pid, (addr, len), event.time_ns, with));
             let lines = self.tallies.lines.take(pid, (addr, len), event.time_ns);
             self.attribute_lines(&lines, time);
         }
@@ -49,27 +50,35 @@ impl Events {
         let Some(trace) = &mut self.tallies.trace else { return };
         trace.gone(pid, tid, time_ns);
         let time = self.relative(time_ns);
-        let tallies = match tid {
-            0 => self.tallies.take(pid, (0, u64::MAX), time_ns),
-            tid => self.tallies.take_thread(pid, tid, time_ns),
-        };
-        self.attribute(&tallies, time);
+        self.attribute_from(time, |waiting, with| match tid {
+            0 => waiting.take(pid, (0, u64::MAX), time_ns, with),
+            tid => waiting.take_thread(pid, tid, time_ns, with),
+        });
         if tid == 0 {
             let lines = self.tallies.lines.take(pid, (0, u64::MAX), time_ns);
             self.attribute_lines(&lines, time);
         }
     }
 
-    /// Attributes what was read before `until_ns`, now that the events before that time are processed.
-    pub(super) fn tally_rest(&mut self, until_ns: u64) {
-        if self.tallies.trace.is_some() {
-            let end = self.ended_ns.unwrap_or_else(monotonic_ns);
-            let time = self.relative(until_ns.min(end));
-            let tallies = self.tallies.take_until(until_ns);
-            self.attribute(&tallies, time);
-            let lines = self.tallies.lines.take_until(until_ns);
-            self.attribute_lines(&lines, time);
+    /// Attributes what was read before `until_ns`, now that the events before that time are processed. False when the
+    /// sums are to be written first.
+    pub(super) fn tally_rest(&mut self, until_ns: u64) -> bool {
+        if self.tallies.trace.is_none() {
+            return true;
         }
+        let end = self.ended_ns.unwrap_or_else(monotonic_ns);
+        let time = self.relative(until_ns.min(end));
+        let mut more = true;
+        while more && !self.tallies.is_full() {
+            let room = MOST_SUMS - self.tallies.pending();
+            self.attribute_from(time, |waiting, with| more = waiting.take_until(until_ns, room, with));
+        }
+        if more {
+            return false;
+        }
+        let lines = self.tallies.lines.take_until(until_ns);
+        self.attribute_lines(&lines, time);
+        true
     }
 
     /// A line belongs to the object of its word that was used most.
@@ -100,23 +109,30 @@ impl Events {
         })
     }
 
-    fn attribute(&mut self, tallies: &[Tally], time: u64) {
-        for tally in tallies {
-            let &Tally { pid, tid, addr, ip, count, until_ns, .. } = tally;
-            if !self.wanted(pid) || !self.switch.is_on(pid) {
-                continue;
-            }
-            let thread = self.threads.get(pid, tid, time);
-            self.threads.counted(thread, count);
-            self.count(pid, |stats| {
-                stats.samples += count;
-                stats.resolved += count;
-            });
-            let object = self.space.attribute(time, pid, thread, 0, addr);
-            let place = (object, self.space.address_in(object, pid, addr));
-            let frame = self.space.frame(pid, ip);
-            let time = time.min(self.relative(until_ns));
-            self.tallies.add(time, thread, place, frame, tally);
+    /// Attributes what `take` takes.
+    fn attribute_from(&mut self, time: u64, take: impl FnOnce(&mut Waiting, &mut dyn FnMut(&Owner, Place, u64))) {
+        let mut waiting = std::mem::take(&mut self.tallies.waiting);
+        take(&mut waiting, &mut |owner, place, count| self.attribute(owner, place, count, time));
+        self.tallies.waiting = waiting;
+    }
+
+    fn attribute(&mut self, owner: &Owner, place: Place, count: u64, time: u64) {
+        let &Owner { pid, tid, until_ns, .. } = owner;
+        if !self.wanted(pid) || !self.switch.is_on(pid) {
+            return;
         }
+        let Some(trace) = &self.tallies.trace else { return };
+        let tally = trace.tally(owner, place, count);
+        let thread = self.threads.get(pid, tid, time);
+        self.threads.counted(thread, count);
+        self.count(pid, |stats| {
+            stats.samples += count;
+            stats.resolved += count;
+        });
+        let object = self.space.attribute(time, pid, thread, 0, tally.addr);
+        let place = (object, self.space.address_in(object, pid, tally.addr));
+        let frame = self.space.frame(pid, tally.ip);
+        let time = time.min(self.relative(until_ns));
+        self.tallies.add(time, thread, place, frame, &tally);
     }
 }

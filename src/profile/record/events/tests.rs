@@ -1,6 +1,8 @@
 use super::*;
 use crate::profile::perf::{Inode, Mapping};
+use crate::profile::record::tallies::{MOST_SUMS, waiting};
 use numamma_channel::Origin;
+use numamma_channel::trace::reader::Trace;
 
 /// What a program may write into its channel, and what the kernel may say of it meanwhile.
 #[test]
@@ -126,4 +128,30 @@ fn a_page_that_faults_again_was_used() {
         let expected = [(1, 0x70_1000, 1), (0, 0x70_1000, 1), (1, 0x70_0000, 1)];
         assert_eq!(seen, expected[..uses as usize], "what is not known counts as written");
     }
+}
+
+/// Six threads with half as many counts each as there may be sums; four end before the rest is looked at.
+#[test]
+fn counts_of_a_trace_are_written_before_they_are_too_many() {
+    const PAGES: usize = MOST_SUMS / 2;
+    let mut events = Events::new(&[1], false, 1, &Topology::this_machine(), false);
+    events.start(0);
+    events.tallies.trace = Some(Trace::create(false, 1 << 20).unwrap());
+    events.tallies.waiting = waiting::tests::pages_of(1..7, PAGES as u32);
+    events.perf = (2..6).map(|tid| PerfRecord { time_ns: 10, pid: 1, tid, event: PerfEvent::Exit }).collect();
+    let (mut by_thread, mut written) = (std::collections::BTreeMap::<ThreadId, u64>::new(), 0);
+    loop {
+        let done = events.process(u64::MAX, None);
+        assert!(events.tallies.pending() <= MOST_SUMS + PAGES, "{} sums wait", events.tallies.pending());
+        for record in events.take_records() {
+            let Record::Folded(sums) = record else { continue };
+            sums.iter().for_each(|sum| *by_thread.entry(sum.thread).or_default() += sum.reads);
+            written += 1;
+        }
+        if done {
+            break;
+        }
+    }
+    assert_eq!(by_thread.into_values().collect::<Vec<_>>(), [PAGES as u64; 6]);
+    assert!(written >= 3, "{written}");
 }
