@@ -110,6 +110,14 @@ fn of_each_slot_what_is_new_is_read_whichever_were_used_before() {
 }
 
 #[test]
+fn larger_tables_leave_room_for_the_first_ones_of_other_threads() {
+    let trace = Trace::create(false, 1 << 20).unwrap();
+    let (map, fd) = trace.parts();
+    let take = |shift| (0..).map_while(|owner| Table::take(map, fd, owner, shift)).count();
+    assert_eq!((take(FIRST_SHIFT + 2), take(FIRST_SHIFT)), (3, 4));
+}
+
+#[test]
 fn a_full_table_says_so() {
     let trace = Trace::create(false, 1 << 20).unwrap();
     let (map, table) = (trace.parts().0, taken(&trace, 1));

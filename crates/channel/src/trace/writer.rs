@@ -11,8 +11,8 @@ use numamma_kernel::clock::monotonic_ns;
 use numamma_kernel::sys;
 
 use super::layout::{
-    END, ENDED, FREE, LIVE, MOST_SHIFT, Map, OFFSET_BITS, PAGE_SHIFT, SITE_BITS, SITES, Slot, TABLES, TAKEN, offset,
-    site_of_others,
+    END, ENDED, FIRST_SHIFT, FREE, LIVE, MOST_SHIFT, Map, OFFSET_BITS, PAGE_SHIFT, SITE_BITS, SITES, Slot, TABLES,
+    TAKEN, offset, site_of_others,
 };
 
 /// Words compared for one instruction before it counts among the others.
@@ -20,6 +20,8 @@ const PROBES: usize = 64;
 /// Bits of the number of slots in a cache line.
 pub const TOGETHER_BITS: u32 = 2;
 const _: () = assert!(size_of::<Slot>() << TOGETHER_BITS == 64);
+/// Part of the memory for tables that is kept for the first ones of threads: those that have one count at least by page.
+const KEPT_PART: u64 = 8;
 /// Sixteenths of the slots that are used at most, and by counters of single instructions.
 const MOST_SIXTEENTHS: u32 = 15;
 const MOST_SIXTEENTHS_OF_INSTRUCTIONS: u32 = 14;
@@ -79,8 +81,11 @@ impl Table {
         let shift = shift.min(MOST_SHIFT);
         let bytes = size_of::<Slot>() << shift;
         let header = map.header();
-        let before = header.bytes.fetch_add(bytes as u64, Relaxed);
-        let table = (before.saturating_add(bytes as u64) <= header.limit).then(|| free_table(map)).flatten();
+        let kept = if shift > FIRST_SHIFT { header.limit / KEPT_PART } else { 0 };
+        // Not added and taken back: what does not fit must not keep a small table of another thread from its room.
+        let with = |taken: u64| taken.checked_add(bytes as u64).filter(|all| *all <= header.limit - kept);
+        header.bytes.fetch_update(Relaxed, Relaxed, with).ok()?;
+        let table = free_table(map);
         let slots = table.and_then(|index| map_slots(fd, index, bytes));
         let (Some(index), Some(slots)) = (table, slots) else {
             header.bytes.fetch_sub(bytes as u64, Relaxed);
