@@ -160,7 +160,7 @@ fn there_is_no_other_thread_before_an_object_that_a_phase_could_move() {
         .rule("function = [\"grab\"]", "policy = \"block\"")
         .lines("phases = { now = { policy = \"bind\" }, soon = { policy = \"interleave\" }, late = { policy = \"local\" } }")
         .write(&dir, "single.toml");
-    assert_eq!(run(plain(&program).arg("grab")).stdout, "1 1 1\n");
+    assert_eq!(run(plain(&program).arg("grab")).stdout, "1 1 1 1\n");
     let placed = |arguments: &[&str]| {
         let report = dir.join("report.json");
         let out = run(placed(&program, &policy).args(arguments).env("NUMAMMA_REPORT", &report));
@@ -169,13 +169,13 @@ fn there_is_no_other_thread_before_an_object_that_a_phase_could_move() {
         (out.stdout, json_file(&report))
     };
     let (counted, report) = placed(&[]);
-    assert_eq!((counted.as_str(), &report["objects"][0]["instances"]), ("1 1\n", &0.into()), "{report}");
+    assert_eq!((counted.as_str(), &report["objects"][0]["instances"]), ("1 1 1\n", &0.into()), "{report}");
     // The time of the phases came before their first object: the thread comes with that, and begins them.
     let (counted, report) = placed(&["grab"]);
     let object = &report["objects"][0];
     assert_eq!(
         (counted.as_str(), &object["instances"], &object["policy"]),
-        ("1 1 2\n", &1.into(), &"interleave".into())
+        ("1 1 1 2\n", &1.into(), &"interleave".into())
     );
 }
 

@@ -53,6 +53,19 @@ pub struct Definition {
     pub is_indirect: bool,
 }
 
+/// Whether one of the loaded files uses the symbol `name` of another one.
+pub fn any_uses(name: &CStr) -> bool {
+    let mut found = false;
+    each(|file| {
+        file.uses(|used| {
+            found = used == name;
+            if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    found
+}
+
 /// Calls `visit` with every file of this namespace in the order in which the loader searches those that the program was
 /// started with. The files stay loaded meanwhile.
 pub fn each<F: FnMut(LoadedFile) -> ControlFlow<()>>(mut visit: F) {

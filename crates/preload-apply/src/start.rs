@@ -265,6 +265,9 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
             }
         }
     }
+    if allocator::is_foreign() || begin::may_be_called(state) {
+        mover_request::keep_stacks();
+    }
     place_globals(is_set(STRICT_ENV), state.policy.program.is_some())
 }
 

@@ -6,6 +6,9 @@
 #include <string.h>
 #include <unistd.h>
 
+/* Since glibc 2.32: whether there has never been another thread, so that locks are not needed. */
+extern char __libc_single_threaded __attribute__((weak));
+
 static int threads(void) {
     DIR *tasks = opendir("/proc/self/task");
     int count = 0;
@@ -39,7 +42,7 @@ int main(int argc, char **argv) {
     (void)argv;
     int first = threads();
     usleep(100 * 1000);
-    printf("%d %d", first, threads());
+    printf("%d %d %d", first, threads(), !&__libc_single_threaded || __libc_single_threaded);
     if (argc > 1) {
         char *array = grab(1 << 20);
         for (int wait = 0; wait < 500 && !is_interleaved(); wait++)

@@ -9,6 +9,7 @@ use numamma_hook::{errno, fork_wiped, real, sandbox};
 use crate::held_files;
 use crate::matching::{call_sites, pending};
 use crate::objects::released;
+use crate::phases::mover_request;
 use crate::threads::{binding, thread_nodes};
 
 numamma_hook::entry! {
@@ -29,6 +30,7 @@ unsafe extern "C" fn create_bound(
     cfa: usize,
     rbp: usize,
 ) -> c_int {
+    mover_request::keep_stacks();
     if pending::is_pending() {
         let _errno = errno::Saved::now();
         call_sites::ensure_known(routine as usize);

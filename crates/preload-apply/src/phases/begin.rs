@@ -12,7 +12,7 @@ use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use numamma_kernel::clock::monotonic_ns;
 
-use numamma_hook::{errno, sandbox, say, say_once, sys};
+use numamma_hook::{errno, loaded_file, sandbox, say, say_once, sys};
 use numamma_plan::placement_report::PhaseReport;
 use numamma_plan::policy::Phase;
 
@@ -97,9 +97,7 @@ pub fn start(state: &'static State) {
     if !(0..declared.len()).any(listed) {
         return; // no rule has a place for a phase
     }
-    if exclusion::start() {
-        mover_request::keep_stacks();
-    } else {
+    if !exclusion::start() {
         say!("phases need Linux 4.14 (MADV_WIPEONFORK): they only concern later allocations, nothing is moved");
     }
     begin_due();
@@ -107,6 +105,15 @@ pub fn start(state: &'static State) {
     if timed {
         mover_request::await_time();
     }
+}
+
+/// Whether a phase that a rule has a place for begins by a call, and the program or a library that was loaded with it
+/// makes such calls, which may be in a signal handler.
+pub fn may_be_called(state: &State) -> bool {
+    let listed = |index| state.rules.iter().any(|r| r.placings.iter().any(|p| p.phase == Some(index)));
+    let by_call =
+        |(index, phase): (usize, &Phase)| phase.after.is_none() && phase.allocation.is_none() && listed(index);
+    state.policy.phases.iter().enumerate().any(by_call) && loaded_file::any_uses(c"numamma_phase")
 }
 
 /// Begins a phase, unless the program has confined itself: then nothing new is placed, and nothing moved.

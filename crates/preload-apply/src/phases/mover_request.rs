@@ -24,6 +24,9 @@ const STACK: usize = 128 << 10;
 pub fn request() {
     let Some(shared) = exclusion::shared().filter(|_| !sandbox::entered()) else { return };
     shared.requests.fetch_add(1, Ordering::SeqCst);
+    if KEEPING.load(Ordering::SeqCst) {
+        return; // in the allocator that is called for a stack
+    }
     let pid = sys::pid();
     // A new forked child finds 0. A vforked child finds the number of its parent, whose mover works on the same memory.
     let owner = shared.pid.compare_exchange(0, pid, Ordering::AcqRel, Ordering::Acquire).unwrap_or_else(|p| p);
@@ -169,14 +172,25 @@ fn create_thread(routine: StartRoutine, detached: c_int) -> Option<libc::pthread
 
 /// Stacks that glibc is given to keep: a mover may be created while the one before it ends.
 const KEPT_STACKS: u32 = 2;
+/// Whether [`keep_stacks`] has begun.
+static KEPT: AtomicBool = AtomicBool::new(false);
+/// Whether it is at it.
+static KEEPING: AtomicBool = AtomicBool::new(false);
 /// Threads of [`keep_stacks`] that run, or more when not all could be created.
 static KEEPERS: AtomicU32 = AtomicU32::new(0);
 
 /// Has glibc keep stacks for the mover. A phase may begin in an allocator, in an mmap that it makes under its lock, or in a
 /// signal handler that interrupts it, and pthread_create allocates what a new stack needs: it would wait for that lock
 /// forever. glibc keeps the stacks of ended threads with all that (allocatestack.c, get_cached_stack).
+///
+/// A process that has created a thread takes locks from then on that it does without before (`putc` takes seven times as
+/// long). So this waits for the program's first thread, but for programs that are the likeliest to need it.
 pub fn keep_stacks() {
+    if exclusion::shared().is_none() || sandbox::entered() || KEPT.swap(true, Ordering::Relaxed) {
+        return;
+    }
     let _errno = errno::Saved::now();
+    KEEPING.store(true, Ordering::SeqCst);
     let joinable = libc::PTHREAD_CREATE_JOINABLE;
     let threads = [(); KEPT_STACKS as usize].map(|()| create_thread(run_beside_others, joinable));
     if threads.contains(&None) {
@@ -187,6 +201,9 @@ pub fn keep_stacks() {
         // SAFETY: a thread that was created joinable, once.
         unsafe { libc::pthread_join(thread, core::ptr::null_mut()) };
     }
+    KEEPING.store(false, Ordering::SeqCst);
+    // What was requested meanwhile.
+    resume();
 }
 
 /// Ends when all threads of [`keep_stacks`] are there, so that each has a stack of its own.
