@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
 
 use numamma_hook::real::StartRoutine;
-use numamma_hook::{allocating, errno, real, sandbox, say_once, sys};
+use numamma_hook::{allocating, errno, own_stack, real, sandbox, say_once, sys};
 use numamma_kernel::affinity::CpuMask;
 use numamma_kernel::futex;
 
@@ -197,10 +197,13 @@ pub fn keep_stacks() {
         KEEPERS.store(KEPT_STACKS, Ordering::SeqCst);
         futex::wake_all(&KEEPERS);
     }
-    for thread in threads.into_iter().flatten() {
-        // SAFETY: a thread that was created joinable, once.
-        unsafe { libc::pthread_join(thread, core::ptr::null_mut()) };
-    }
+    // pthread_join is a point of cancellation, pthread_create, in which this may be, is none.
+    own_stack::run(|| {
+        for thread in threads.into_iter().flatten() {
+            // SAFETY: a thread that was created joinable, once.
+            unsafe { libc::pthread_join(thread, core::ptr::null_mut()) };
+        }
+    });
     KEEPING.store(false, Ordering::SeqCst);
     // What was requested meanwhile.
     resume();
