@@ -14,6 +14,7 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
 
+use crate::cancellation::with_deferred_cancellation;
 use crate::{process, ranges};
 
 /// The instruction behind the call.
@@ -103,11 +104,20 @@ fn through<T>(text: *const T, end: *const T) -> usize {
 macro_rules! functions {
     ($($name:ident($($argument:ident: $type:ty),*; $by:ident) $(-> $result:ty)? $body:block)*) => {
         $(
-            /// Called by hooks.s in place of the C library's function.
-            #[unsafe(no_mangle)]
-            unsafe extern "C" fn $name($($argument: $type,)* $by: Caller) $(-> $result)? {
-                // SAFETY: by the contract of the C library's function, which the program called with these arguments.
-                unsafe { $body }
+            #[allow(non_snake_case)] // the C library's name
+            mod $name {
+                use super::*;
+
+                pub unsafe extern "C" fn counted($($argument: $type,)* $by: Caller) $(-> $result)? {
+                    // SAFETY: by the contract of the C library's function, which the program called with these arguments.
+                    unsafe { $body }
+                }
+            }
+
+            with_deferred_cancellation! {
+                /// Called by hooks.s in place of the C library's function.
+                #[unsafe(no_mangle)]
+                $name => $name::counted
             }
         )*
     };
@@ -164,7 +174,7 @@ functions! {
     }
 
     numamma_trace_bcmp(a: *const u8, b: *const u8, bytes: usize; by) -> c_int {
-        numamma_trace_memcmp(a, b, bytes, by)
+        numamma_trace_memcmp::counted(a, b, bytes, by)
     }
 
     numamma_trace_memchr(at: *const c_void, byte: c_int, bytes: usize; by) -> *mut c_void {

@@ -1,12 +1,13 @@
 /* Programs that a trace must not hurt, chosen by a macro:
  *   CAUGHT    loads through NULL that a handler catches, before many pages are written
  *   HANDLER   a handler that writes to so many new pages that its thread's table of counts is replaced
- *   CANCELLED threads that are cancelled anywhere between plain and atomic accesses
+ *   CANCELLED threads that are cancelled anywhere between plain and atomic accesses and copies
  *   CONFINED  writes to many pages after a filter that kills for any system call but two */
 #include <setjmp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <time.h>
@@ -57,12 +58,14 @@ static void run(void) {
 }
 #elif defined(CANCELLED)
 #include <pthread.h>
+static const char words[64] = "words";
 static void *work(void *argument) {
     long me = (long)argument;
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, 0);
     for (long i = 0;; i++) {
         pages[i * 4099 % 1024 * PAGE + me * 64] = (char)i;
         __atomic_fetch_add((long *)&touched, 1, __ATOMIC_RELAXED);
+        for (long n = 0; n < 50; n++) memcpy((char *)pages + (1024 + me) * PAGE, words, (size_t)(n & 31));
     }
 }
 static void run(void) {
