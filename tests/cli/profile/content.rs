@@ -11,9 +11,14 @@ const MOSTLY: f64 = 0.9;
 fn threads_globals_heap_and_first_touch() {
     let dir = scratch("content");
     let program = compile(&dir, "shared", &[]);
-    let out = run(profile(&dir, &[], &[program.to_str().unwrap(), "0.7"]));
-    assert!(out.status.success(), "{}", out.stderr);
-    let p = Profile::read(&dir.join("t.prof"));
+    let recorded = || {
+        let out = run(profile(&dir, &[], &[program.to_str().unwrap(), "0.7"]));
+        assert!(out.status.success(), "{}", out.stderr);
+        Profile::read(&dir.join("t.prof"))
+    };
+    // On a busy machine page faults may be lost, or cost so much that not all are recorded, as the profile says.
+    let is_whole = |p: &Profile| p.stats.faults_lost == 0 && p.stats.events.thinned_ns == 0;
+    let p = (0..2).map(|_| recorded()).find(is_whole).unwrap_or_else(recorded);
     assert_eq!((p.ending, &p.damage), (Some(Ended::Exited(0)), &None));
     p.check_sums();
     assert_eq!(p.threads.len(), 4, "main and three: {:?}", p.threads);
@@ -43,7 +48,8 @@ fn threads_globals_heap_and_first_touch() {
     // 2 MiB each; globals share their first and last page with others.
     let pages = 512;
     assert!(p.touched(&left, Some(0)) >= pages - 1, "main touched `left`: {}", p.touched(&left, Some(0)));
-    assert!(p.touched(&right, Some(p.thread("on-right").id)) >= pages - 1, "its worker touched `right`");
+    let of_worker = p.touched(&right, Some(p.thread("on-right").id));
+    assert!(of_worker >= pages - 1, "its worker touched `right`: {of_worker}; {:?}", p.stats);
     let heap_pages = p.touched(&heap, Some(p.thread("on-heap").id));
     // 4,096,000 bytes and the allocator's header before them.
     assert_eq!(heap_pages, 1001, "all pages of the block and no more");
