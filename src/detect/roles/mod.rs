@@ -23,13 +23,13 @@ mod overlap;
 pub mod paths;
 #[cfg(test)]
 pub(super) mod tests;
+mod waiting;
 
 use std::collections::HashMap;
 
 use rustc_hash::FxHashMap;
 
-use crate::profile::record::TRACE;
-use crate::profile::records::{Frame, Thread, ThreadId, Waits};
+use crate::profile::records::{Frame, Thread, ThreadId};
 use crate::profile::summary::{Entry, Summary, TIME_SLOTS};
 
 use super::lifetimes::{Stretches, length, life, shared_by};
@@ -288,8 +288,7 @@ impl Work {
             creators.sort_unstable();
             creators.dedup();
             let team = (own.as_slice(), row.slots.len());
-            let only_waits =
-                has_no_samples(summary, kinds, &creators, team) || is_blocked(summary, kinds, &creators, team);
+            let only_waits = waiting::only_waits(summary, kinds, &creators, team);
             row.creator_works = row.openmp
                 || (!only_waits
                     && (total <= 0.0 || {
@@ -393,42 +392,6 @@ fn span(summary: &Summary, kinds: &Kinds, own: &[usize], activity: &Activity) ->
     let start = threads().map(|t| t.start_ns).min().unwrap_or(0);
     let end = threads().map(|t| t.end_ns.unwrap_or(u64::MAX)).max().unwrap_or(u64::MAX);
     activity.compute_within(start, end)
-}
-
-/// Whether creators have no sample at all, although their workers have enough each that a thread that works would have
-/// some: samples of CPU time, which there are also of work in little memory and in little time.
-fn has_no_samples(summary: &Summary, kinds: &Kinds, creators: &[usize], (own, workers): (&[usize], usize)) -> bool {
-    let of = |places: &[usize]| -> u64 {
-        let threads = places.iter().flat_map(|p| &kinds.places[*p].threads);
-        threads.filter_map(|t| summary.threads.get(*t as usize)).map(|t| t.samples).sum()
-    };
-    of(creators) == 0 && is_idle(0.0, of(own) as f64 / workers.max(1) as f64, workers + 1)
-}
-
-/// Whether creators of a traced team, whose counts do not tell when they worked, could hardly run beside it: the kernel says
-/// that they were blocked. False where that is not known.
-fn is_blocked(summary: &Summary, kinds: &Kinds, creators: &[usize], (own, workers): (&[usize], usize)) -> bool {
-    let threads = |places: &[usize]| -> Vec<&Thread> {
-        let ids = places.iter().flat_map(|p| &kinds.places[*p].threads);
-        ids.filter_map(|t| summary.threads.get(*t as usize)).collect()
-    };
-    let could_run = |waits: &Waits| waits.seen_ns.saturating_sub(waits.blocked_ns) as f64;
-    let (team, creators) = (threads(own), threads(creators));
-    let lives = || team.iter().map(|t| life(t, summary.duration_ns()));
-    let span = (lives().map(|(from, _)| from).min().unwrap_or(0), lives().map(|(_, to)| to).max().unwrap_or(0));
-    let beside = |creator: &&Thread| {
-        let waits = creator.waits.filter(|waits| waits.seen_ns > 0)?;
-        let (from, to) = life(creator, summary.duration_ns());
-        let outside = (to - from).saturating_sub(to.min(span.1).saturating_sub(from.max(span.0)));
-        // One that waits for threads does so while there are some. Another one may have read files before.
-        let before = if waits.for_threads >= waits.otherwise { outside as f64 } else { 0.0 };
-        Some((could_run(&waits) - before).max(0.0))
-    };
-    let known: Option<Vec<f64>> = creators.iter().map(beside).collect();
-    let of_team: f64 = team.iter().filter_map(|t| t.waits).map(|waits| could_run(&waits)).sum();
-    let mean = of_team / workers.max(1) as f64;
-    let is_traced = summary.header.sampling.sampler == TRACE;
-    is_traced && known.is_some_and(|own| mean > 0.0 && is_idle(own.iter().sum(), mean, workers + 1))
 }
 
 /// Whether a thread with `samples` does not work, when `workers` (itself included) have `mean` on average.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::*;
 use crate::profile::records::{Header, Location, Module, ObjectKind, Stats, Task, Waits};
-use crate::profile::summary::{Cell, Counters};
+use crate::profile::summary::{Cell, CodePart, Counters};
 
 const MS: u64 = 1_000_000;
 /// Modules of the runs.
@@ -417,7 +417,7 @@ fn traced_threads_work_whenever_their_counts_come() {
 /// Main has written all before its team reads it; the counts of both come at the end.
 #[test]
 fn a_traced_main_that_was_blocked_beside_its_team_is_no_worker() {
-    let main_works = |start, blocked_ms: u64, reads_files: bool| {
+    let main_works = |start, blocked_ms: u64, reads_files: bool, code: &[&[u32]]| {
         let mut run = Run::new();
         run.works(0, 63..64, 1000);
         let team = run.team(4, WORKER, (start, 640));
@@ -430,12 +430,24 @@ fn a_traced_main_that_was_blocked_beside_its_team_is_no_worker() {
         }
         let mut summary = run.summary();
         summary.header.sampling.sampler = crate::profile::record::TRACE.into();
+        summary.entries[0].by_code = code.iter().map(|threads| part_of(threads)).collect();
         roles(&summary).rank(0).is_some()
     };
-    assert!(!main_works(10, 625, false));
-    assert!(main_works(10, 100, false));
-    assert!(!main_works(300, 340, false), "it waits for its team");
-    assert!(main_works(300, 300, true), "it may have waited for files");
+    assert!(!main_works(10, 625, false, &[]));
+    assert!(main_works(10, 100, false, &[]));
+    assert!(!main_works(300, 340, false, &[]), "it waits for its team");
+    assert!(main_works(300, 300, true, &[]), "it may have waited for files");
+    let (own_code, same_code): (&[&[u32]], &[&[u32]]) = (&[&[0], &[1, 2, 3, 4]], &[&[0], &[0, 1, 2, 3, 4]]);
+    assert!(!main_works(300, 320, true, own_code), "it looks at the progress of its team now and then");
+    assert!(main_works(300, 300, true, same_code));
+    assert!(main_works(300, 100, true, own_code), "it does something else beside them");
+}
+
+/// A loop nest in which these threads access an object.
+fn part_of(threads: &[u32]) -> CodePart {
+    let cell = |thread| Cell { instance: 0, page: 0, thread, slot: 0, counters: Counters::default() };
+    let cells = threads.iter().map(|thread| cell(*thread)).collect();
+    CodePart { nest: Some(at(PROGRAM, 0x10)), cells, ..CodePart::default() }
 }
 
 #[test]
