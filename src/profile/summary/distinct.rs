@@ -18,11 +18,13 @@ const MAX_OUTER: usize = 16;
 
 /// Makes the names of all entries differ.
 pub(super) fn separate(entries: &mut [Entry], names: &NameTables<'_>) {
-    // How a function of the stack is added, by its distance from the one that gives the name.
-    let outer = |distance: usize| {
+    // How a function of the stack is added, by its distance from the one that gives the name: among all, or among those
+    // that are no wrappers known by their names, which tell more.
+    let outer = |distance: usize, any: bool| {
         move |e: &Entry| {
             let steps = names.steps(&e.site.as_ref()?.frames);
-            let step = steps.get(names.naming_step(&steps) + distance)?;
+            let outer = steps.iter().skip(names.naming_step(&steps) + 1);
+            let step = outer.filter(|step| any || !names.is_known_wrapper(step)).nth(distance)?;
             Some(format!("{} < {}", e.name, step_name(step, names)))
         }
     };
@@ -38,7 +40,8 @@ pub(super) fn separate(entries: &mut [Entry], names: &NameTables<'_>) {
         _ => None,
     });
     lengthen(entries, inner);
-    (1..=MAX_OUTER).for_each(|distance| lengthen(entries, outer(distance)));
+    (0..MAX_OUTER).for_each(|distance| lengthen(entries, outer(distance, false)));
+    (0..MAX_OUTER).for_each(|distance| lengthen(entries, outer(distance, true)));
     lengthen(entries, |e| {
         let module = names.modules.get(e.module? as usize)?;
         (e.kind == ObjectKind::Global).then(|| format!("{} of {}", e.name, base_name(&module.path)))

@@ -66,6 +66,19 @@ fn functions_that_serve_several_callers_are_passed() {
     assert_eq!(names(&found), ["main a.c:7", "setup a.c:4", "solve a.c:3"]);
 }
 
+/// Two matrices that shared pointers own: the functions that make these differ, and the program's do.
+#[test]
+fn callers_in_the_program_tell_equal_names_apart() {
+    let made = |by: &'static str, line, library: &'static str| {
+        [("Matrix", 4), (library, 119), ("std::make_shared<Matrix>", 862), (by, line), ("main", 40)]
+    };
+    let (int, long) = (made("input", 10, "std::_Construct<int>"), made("output", 20, "std::_Construct<long>"));
+    // A thread that starts with the function, so that this names its objects.
+    let thread = [("Matrix", 4)];
+    let summary = program(&[(&int, LARGE, 0, None), (&long, LARGE * 64, 1, None), (&thread, LARGE, 2, None)]);
+    assert_eq!(names(&summary), ["Matrix a.c:4 < input a.c:10", "Matrix a.c:4 < output a.c:20"]);
+}
+
 #[test]
 fn a_function_with_its_own_arrays_names_them() {
     // Two grids with two arrays each: the arrays are what the program distinguishes.
