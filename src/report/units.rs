@@ -82,8 +82,8 @@ pub fn printable(text: &str) -> String {
     terminal::line(text).into_owned()
 }
 
-/// Cuts `text` to `width` characters, taking from the middle: names often differ only at one end. The range of a part is
-/// kept whole where there is room for it and [`LEAST_BEFORE_RANGE`].
+/// Cuts `text` to `width` characters, taking from the middle: names often differ only at one end. The end of
+/// [`telling_end`] is kept whole where there is room for it and [`LEAST_BEFORE_END`].
 pub fn middle(text: &str, width: usize) -> String {
     const GAP: &str = "..";
     let text = printable(text);
@@ -95,19 +95,38 @@ pub fn middle(text: &str, width: usize) -> String {
         return chars[..width].iter().collect();
     }
     let keep = width - GAP.len();
-    let range = range_of_part(&text).chars().count();
-    let tail = if range > 0 && range + LEAST_BEFORE_RANGE <= width { range } else { keep / 2 };
+    let end = telling_end(&text).chars().count();
+    let tail = if end > 0 && end + LEAST_BEFORE_END <= width { end } else { keep / 2 };
     chars[..keep - tail].iter().copied().chain(GAP.chars()).chain(chars[chars.len() - tail..].iter().copied()).collect()
 }
 
-/// Characters that are left of a name before the range of a part: a few letters and the mark that some are missing.
-pub const LEAST_BEFORE_RANGE: usize = 8;
+/// Characters that are left of a name before an end that is kept: a few letters and the mark that some are missing.
+pub const LEAST_BEFORE_END: usize = 8;
 
-/// The end of the name of a part, ` [40 MiB..80 MiB]`, or of some instances, ` [instance 1 of 2]`; empty for a name without
-/// one.
-pub fn range_of_part(name: &str) -> &str {
-    let tells = |end: &&str| end.ends_with(']') && (end.contains("..") || end.starts_with(" [instance"));
-    name.rfind(" [").map(|at| &name[at..]).filter(tells).unwrap_or_default()
+/// The end of a name that tells most: of a part ` [40 MiB..80 MiB]`, of some instances ` [instance 1 of 2]`, else the last
+/// place in the source with what follows, ` solver.c:12 (small)`. Empty for a name without one.
+pub fn telling_end(name: &str) -> &str {
+    let is_part = |end: &&str| end.ends_with(']') && (end.contains("..") || end.starts_with(" [instance"));
+    if let Some(part) = name.rfind(" [").map(|at| &name[at..]).filter(is_part) {
+        return part;
+    }
+    let is_added = |word: &str| word.starts_with(['(', '#']) || word.ends_with(')');
+    let is_place = |word: &str| {
+        let line = word.rsplit_once(':').map(|(file, line)| (file.is_empty(), line));
+        line.is_some_and(|(no_file, line)| !no_file && !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit()))
+    };
+    let mut end = name.len();
+    while let Some(at) = name[..end].rfind(' ') {
+        let word = &name[at + 1..end];
+        if is_place(word) {
+            return &name[at..];
+        }
+        if !is_added(word) {
+            break;
+        }
+        end = at;
+    }
+    ""
 }
 
 /// Cuts `text` into lines of at most `width` characters between words, longer words in the middle.
