@@ -1,6 +1,7 @@
 //! `numamma trace-flags`: the flags with which a program is compiled for the `trace` sampler.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use numamma_kernel::terminal::shell_word;
 
@@ -32,21 +33,45 @@ const DEFAULT: &str = "-O2 -g";
 /// FFLAGS, FCFLAGS and LDFLAGS, or RUSTFLAGS, and keeps what they hold.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The compiler
-    #[arg(value_enum, value_name = "COMPILER")]
+    /// The compiler: gcc, clang, gfortran or rustc, or the command that a build has for it, such as g++-12, cc or mpicxx
+    #[arg(value_parser = compiler, value_name = "COMPILER")]
     compiler: Compiler,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compiler {
-    /// gcc and g++
+    /// gcc, g++ and gfortran
     Gcc,
     /// clang and clang++
     Clang,
-    /// gfortran: the same as gcc
-    Gfortran,
     /// rustc, a nightly one
     Rustc,
+}
+
+/// The compiler that a command is. One whose name does not tell (cc, mpicc) is asked for its macros.
+fn compiler(command: &str) -> Result<Compiler, String> {
+    let name = Path::new(command).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let is_version = |end: &str| end.starts_with(|c: char| c.is_ascii_digit());
+    let name = name.rsplit_once('-').filter(|(_, end)| is_version(end)).map_or(name.as_str(), |(name, _)| name);
+    match name.rsplit('-').next().unwrap_or(name) {
+        "gcc" | "g++" | "gfortran" => return Ok(Compiler::Gcc),
+        "clang" | "clang++" => return Ok(Compiler::Clang),
+        "rustc" | "cargo" => return Ok(Compiler::Rustc),
+        _ => {}
+    }
+    let unknown = |why: &str| format!("{why}; name the compiler behind it: gcc, clang, gfortran or rustc");
+    let asked = Command::new(command)
+        .args(["-dM", "-E", "-x", "c", "/dev/null"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    let macros = asked.map_err(|e| unknown(&e.to_string()))?.stdout;
+    let macros = String::from_utf8_lossy(&macros);
+    match () {
+        () if macros.contains("#define __clang__ ") => Ok(Compiler::Clang),
+        () if macros.contains("#define __GNUC__ ") => Ok(Compiler::Gcc),
+        () => Err(unknown("it is neither gcc nor clang")),
+    }
 }
 
 /// Runs the command.
@@ -74,7 +99,7 @@ fn lines(compiler: Compiler, dir: &Path) -> String {
     let link = format!("-L{here} -Wl,-rpath,{here} -Wl,{hooks}");
     let for_gcc = format!("{GCC}{}", inline(dir));
     let (flags, link) = match compiler {
-        Compiler::Gcc | Compiler::Gfortran => (for_gcc.as_str(), format!("-fsanitize=thread {link}")),
+        Compiler::Gcc => (for_gcc.as_str(), format!("-fsanitize=thread {link}")),
         Compiler::Clang => {
             (CLANG, format!("-fsanitize=thread -fno-sanitize-link-runtime {link} -Wl,--no-as-needed -ltsan"))
         }
@@ -107,11 +132,27 @@ mod tests {
     fn a_shell_takes_the_lines() {
         let text = lines(Compiler::Gcc, Path::new("/a/numamma-trace"));
         let script = format!("CFLAGS=-O3\n{text}printf '%s\\n' \"$CFLAGS\" \"$FFLAGS\" \"$LDFLAGS\"");
-        let out = std::process::Command::new("sh").args(["-c", &script]).env_remove("LDFLAGS").output().unwrap();
+        let out = Command::new("sh").args(["-c", &script]).env_remove("LDFLAGS").output().unwrap();
         let out = String::from_utf8(out.stdout).unwrap();
         let link = "-fsanitize=thread -L/a/numamma-trace -Wl,-rpath,/a/numamma-trace -Wl,/a/numamma-trace/hooks.o";
         let flags = format!("{GCC} -B/a/numamma-trace");
         assert_eq!(out, format!("-O3 {flags}\n-O2 -g {flags}\n {link}\n"));
+    }
+
+    #[test]
+    fn a_build_names_its_compiler() {
+        for (command, expected) in [
+            ("g++", Compiler::Gcc),
+            ("/usr/bin/x86_64-linux-gnu-gfortran-12", Compiler::Gcc),
+            ("clang++-14", Compiler::Clang),
+            ("rustc", Compiler::Rustc),
+            ("cc", Compiler::Gcc),
+        ] {
+            assert_eq!(compiler(command), Ok(expected), "{command}");
+        }
+        for command in ["true", "no-such-command", "", "-"] {
+            assert!(compiler(command).is_err_and(|e| e.ends_with("gcc, clang, gfortran or rustc")), "{command}");
+        }
     }
 
     #[test]
