@@ -445,7 +445,8 @@ fn a_traced_main_that_was_blocked_beside_its_team_is_no_worker() {
 
 /// A loop nest in which these threads access an object.
 fn part_of(threads: &[u32]) -> CodePart {
-    let cell = |thread| Cell { instance: 0, page: 0, thread, slot: 0, counters: Counters::default() };
+    let counters = Counters { reads: 100, ..Counters::default() };
+    let cell = |thread| Cell { instance: 0, page: 0, thread, slot: 0, counters };
     let cells = threads.iter().map(|thread| cell(*thread)).collect();
     CodePart { nest: Some(at(PROGRAM, 0x10)), cells, ..CodePart::default() }
 }

@@ -39,7 +39,7 @@ fn is_blocked(summary: &Summary, team: &[&Thread], creators: &[&Thread], workers
     let could_run = |waits: &Waits| waits.seen_ns.saturating_sub(waits.blocked_ns) as f64;
     let lives = || team.iter().map(|t| life(t, summary.duration_ns()));
     let span = (lives().map(|(from, _)| from).min().unwrap_or(0), lives().map(|(_, to)| to).max().unwrap_or(0));
-    let has_own_code = runs_other_code(summary, team, creators);
+    let has_own_code = runs_other_code(summary, team, creators, workers);
     let beside = |creator: &&Thread| {
         let waits = creator.waits.filter(|waits| waits.seen_ns > 0)?;
         let (from, to) = life(creator, summary.duration_ns());
@@ -56,13 +56,16 @@ fn is_blocked(summary: &Summary, team: &[&Thread], creators: &[&Thread], workers
     known.is_some_and(|own| mean > 0.0 && is_idle(own.iter().sum(), mean, workers + 1))
 }
 
-/// Whether creators run none of the loops and functions in which the team accesses the same object. False where no
-/// code of the team is known.
-fn runs_other_code(summary: &Summary, team: &[&Thread], creators: &[&Thread]) -> bool {
+/// Whether creators make next to no accesses by the loops and functions in which the team accesses the same object. False
+/// where no code of the team is known.
+fn runs_other_code(summary: &Summary, team: &[&Thread], creators: &[&Thread], workers: usize) -> bool {
     let ids = |threads: &[&Thread]| threads.iter().map(|t| t.id).collect::<BTreeSet<ThreadId>>();
     let (team, creators) = (ids(team), ids(creators));
+    let of = |ids: &BTreeSet<ThreadId>, part: &CodePart| -> u64 {
+        part.cells.iter().filter(|cell| ids.contains(&cell.thread)).map(|cell| cell.counters.accesses()).sum()
+    };
     let parts = summary.entries.iter().flat_map(|entry| &entry.by_code).filter(|part| part.nest.is_some());
-    let has = |of: &BTreeSet<ThreadId>, part: &&CodePart| part.cells.iter().any(|cell| of.contains(&cell.thread));
-    let mut of_team = parts.filter(|part| has(&team, part)).peekable();
-    of_team.peek().is_some() && !of_team.any(|part| has(&creators, &part))
+    let sums = parts.map(|part| (of(&team, part), of(&creators, part))).filter(|(team, _)| *team > 0);
+    let (of_team, of_creators) = sums.fold((0, 0), |all, part| (all.0 + part.0, all.1 + part.1));
+    of_team > 0 && is_idle(of_creators as f64, of_team as f64 / workers.max(1) as f64, workers + 1)
 }
