@@ -1,6 +1,8 @@
 //! How many threads ran at the same time. Threads that take turns on a CPU take no line from each other, whatever they
 //! share: a profile of them does not tell what they do beside each other.
 
+use std::collections::BTreeMap;
+
 use super::roles::Roles;
 use super::roles::activity::SERIAL;
 use crate::profile::record::TRACE;
@@ -36,15 +38,23 @@ impl InTurn {
     }
 }
 
-/// The workers of a traced program, if they ran in turns for lack of CPUs; none where that is not known, and for other
-/// samplers, which do not judge shared lines.
+/// The workers of a process of a traced program, the most if there are several such, if they ran in turns for lack of CPUs;
+/// none where that is not known, and for other samplers, which do not judge shared lines. Processes share no lines in
+/// a profile.
 pub fn in_turn(summary: &Summary, roles: &Roles) -> Option<InTurn> {
     if summary.header.sampling.sampler != TRACE {
         return None;
     }
-    let waits_of = |thread: &crate::profile::records::Thread| thread.waits.filter(|waits| waits.seen_ns > 0);
-    let workers = summary.threads.iter().filter(|thread| roles.rank(thread.id).is_some());
-    let known: Vec<Waits> = workers.filter_map(waits_of).collect();
+    let mut by_process: BTreeMap<u32, Vec<Waits>> = BTreeMap::new();
+    for thread in summary.threads.iter().filter(|thread| roles.rank(thread.id).is_some()) {
+        let known = thread.waits.filter(|waits| waits.seen_ns > 0);
+        known.into_iter().for_each(|waits| by_process.entry(thread.pid).or_default().push(waits));
+    }
+    by_process.values().filter_map(|workers| of_process(workers)).max_by_key(|found| found.threads)
+}
+
+/// The same for the workers of one process.
+fn of_process(known: &[Waits]) -> Option<InTurn> {
     let could_run = |waits: &Waits| waits.seen_ns.saturating_sub(waits.blocked_ns).max(waits.ran_ns) as f64;
     let longest = known.iter().map(could_run).fold(0.0, f64::max);
     let ran: f64 = known.iter().map(|waits| waits.ran_ns as f64).sum();
@@ -64,6 +74,11 @@ mod tests {
 
     /// Two threads that could run all of the time and ran that share of it.
     fn pair(ran: f64, blocked_ns: u64) -> Option<InTurn> {
+        in_processes(ran, blocked_ns, [7, 7])
+    }
+
+    /// The same, in the processes of these ids.
+    fn in_processes(ran: f64, blocked_ns: u64, pids: [u32; 2]) -> Option<InTurn> {
         let mut run = Run::new();
         for thread in run.team(2, Frame { module: 0, offset: 0x100 }, (0, 640)) {
             run.works(thread, 0..64, 1000);
@@ -72,7 +87,8 @@ mod tests {
         summary.header.sampling.sampler = TRACE.into();
         let life = 1_000_000_000;
         let ran_ns = ((life - blocked_ns) as f64 * ran) as u64;
-        for thread in &mut summary.threads[1..] {
+        for (thread, pid) in summary.threads[1..].iter_mut().zip(pids) {
+            thread.pid = pid;
             thread.waits = Some(Waits { seen_ns: life, ran_ns, blocked_ns, ..Waits::default() });
         }
         in_turn(&summary, &crate::detect::roles(&summary))
@@ -84,6 +100,7 @@ mod tests {
         assert_eq!((found.threads, found.at_a_time, found.waited), (2, 1.0, 0.5));
         assert!(found.remark().contains("1.0 of them on average, and waited for a CPU for 50 %"), "{}", found.remark());
         assert!(pair(0.5, 800_000_000).is_some(), "in the time in which they do not sleep");
+        assert_eq!(in_processes(0.5, 0, [7, 8]), None, "they share no lines");
         assert_eq!(pair(0.95, 0), None);
         assert_eq!(pair(1.0, 900_000_000), None, "they wait for each other, and run at the same time");
     }
