@@ -14,6 +14,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
+use numamma_hook::real::of_libc;
 use numamma_hook::{allocating, errno, sandbox, say_once};
 use numamma_kernel::mappings;
 use numamma_plan::policy::PolicyKind;
@@ -109,7 +110,16 @@ pub fn find(address: usize) -> Option<Small> {
 /// A small object under rule `index`, aligned to 16 bytes and to `align`, a power of two below a page; its contents are
 /// undefined, or zero if wanted.
 pub fn allocate(state: &'static State, index: usize, size: usize, align: usize, zero: bool) -> Option<usize> {
-    home(state, index)?.allocate(size, align, zero, number::of_this_thread())
+    home(state, index)?.allocate(size, align, zero, first_heap)
+}
+
+/// Number of the heap that the calling thread tries first where there are several: that of its CPU, so that threads which
+/// take turns on a CPU take the memory that others of them freed. With a heap for each of 64 threads on two CPUs the
+/// objects were always in those of the threads that ran last, and the others gave their memory back. Where no system
+/// call may be made, that of the thread.
+fn first_heap() -> usize {
+    let cpu = if sandbox::entered() { None } else { of_libc::sched_getcpu() };
+    cpu.map_or_else(number::of_this_thread, |cpu| cpu as usize)
 }
 
 /// Whether an object begins at `address`, as far as the words around it show.

@@ -9,8 +9,8 @@ use numamma_plan::policy::PolicyKind;
 use super::source::{Extents, Owner};
 use super::{Heap, Held};
 
-/// Most heaps of a home; a power of two. A home uses one heap until threads meet there, and then one for each thread up
-/// to this number: of more threads than processors most that are interrupted hold the lock of a heap.
+/// Most heaps of a home; a power of two. A home uses one heap until threads meet there, and then more: of more threads
+/// than processors most that are interrupted hold the lock of a heap.
 const HEAPS: usize = 64;
 /// A home gets more heaps when more than every 64th allocation meets another thread, among as many meetings.
 const MEETINGS: u32 = 64;
@@ -47,8 +47,9 @@ impl Home {
     }
 
     /// An object of `size` bytes aligned to [`super::chunk::ALIGN`] and to `align`, a power of two below a page; with
-    /// `zero` its bytes are zero. `thread` differs between threads. `None` when no heap is free or none gets memory.
-    pub fn allocate(&'static self, size: usize, align: usize, zero: bool, thread: usize) -> Option<usize> {
+    /// `zero` its bytes are zero. `first` tells which of several heaps to try first: its number modulo that of the heaps.
+    /// `None` when no heap is free or none gets memory.
+    pub fn allocate(&'static self, size: usize, align: usize, zero: bool, first: impl Fn() -> usize) -> Option<usize> {
         let mut tries = 0;
         for step in 0..TRIES_ALONE + TRIES {
             let in_use = self.in_use.load(Ordering::Relaxed);
@@ -56,7 +57,7 @@ impl Home {
                 break;
             }
             tries += usize::from(in_use > 1);
-            let number = (thread + step) % in_use.clamp(1, HEAPS);
+            let number = if in_use > 1 { first().wrapping_add(step) % in_use.min(HEAPS) } else { 0 };
             let heap = self.heap(number)?;
             if let Some(held) = Held::take(heap) {
                 // Only the thread that holds the lock changes it.
