@@ -23,9 +23,30 @@ numamma_trace_ends:
 	.quad __stop_numamma_trace_lines
 	.popsection
 
-# A hook on behalf of the code below, with what that has found out: the address in rdi, the last byte of its page in rcx,
-# the line of the thread in rsi, the instruction in rdx.
+# Looks for the counter of an access on another page than its last one, on behalf of the code below: the address in rdi,
+# the last byte of its page in rcx, the line of the thread in rsi. Returns with the zero flag if it has not counted, and
+# keeps rdi, rsi and r11.
 	.intel_syntax noprefix
+	.pushsection .text.numamma_trace_again, "axG", @progbits, numamma_trace_again, comdat
+	.p2align 5
+	.globl numamma_trace_again
+	.hidden numamma_trace_again
+	.type numamma_trace_again, @function
+numamma_trace_again:
+	.cfi_startproc
+	prefetcht0 byte ptr [rdi] # the program waits for it next
+	mov rax, qword ptr [rip + numamma_trace_file@GOTTPOFF]
+	mov rax, qword ptr fs:[rax]
+	test al, 64
+	jnz 1f
+	.include "again.s"
+	xor eax, eax
+	ret
+	.cfi_endproc
+	.size numamma_trace_again, . - numamma_trace_again
+	.popsection
+
+# A hook on behalf of the code below: the address in rdi, the line of the thread in rsi, the instruction in rdx.
 	.weak numamma_trace_slow_line
 	.macro numamma_line name, hook, write
 	.pushsection .text.\name, "axG", @progbits, \name, comdat
@@ -35,13 +56,6 @@ numamma_trace_ends:
 	.type \name, @function
 \name:
 	.cfi_startproc
-	mov rax, qword ptr [rip + numamma_trace_file@GOTTPOFF]
-	mov rax, qword ptr fs:[rax]
-	test al, 64
-	jnz 1f
-	cmp qword ptr [rsi], rdx
-	jne 3f
-	.include "again.s"
 	mov rcx, qword ptr [rip + numamma_trace_file@GOTTPOFF]
 	mov r8, rsi
 	mov rax, qword ptr [rip + numamma_trace_slow_line@GOTPCREL]
@@ -60,7 +74,7 @@ numamma_trace_ends:
 	.att_syntax prefix
 
 # As fast.s, with the line of the access. Behind it is the instruction, as it was behind the call.
-	.macro numamma_access again
+	.macro numamma_access slow
 	.pushsection numamma_trace_lines, "aw", @nobits
 .Lnumamma_line\@:
 	.zero 32
@@ -77,8 +91,10 @@ numamma_trace_ends:
 .Lnumamma_access\@:
 	.subsection 1
 .Lnumamma_again\@:
+	callq numamma_trace_again
+	jnz .Lnumamma_access\@
 	leaq .Lnumamma_access\@(%rip), %rdx
-	callq \again
+	callq \slow
 	jmp .Lnumamma_access\@
 	.subsection 0
 	.endm
