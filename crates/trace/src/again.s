@@ -1,9 +1,9 @@
-# An instruction is on another page than before: looks in the table, as Table::counter does. The address in rdi, its page's
-# last byte in rcx, the line in rsi, the block in rax; rdi, rsi, rdx and r11 are kept. A page that may be a watched one is left
-# to Block::count_alone. What is found is kept as that does it, if the instruction was on this page the last time, too: one
-# that is on another page each time would keep it for nothing. Returns without the zero flag; goes on behind label 3 when
-# the first places in the table do not tell the counter. The processor has room for few such accesses at once, so each
-# register that is written here delays the loads behind.
+# An instruction is on another page than before: looks in the table, as Table::counter does. The address in rdi, its
+# page's last byte in rcx, the line in rsi, the block in rax; rdi, rsi, rdx and r11 are kept. A page that may be a
+# watched one is left to Block::count_alone. What is found is kept as that does it, if the instruction was on this page
+# the last time, too: one that is on another page each time would keep it for nothing. Returns without the zero flag;
+# goes on behind label 3 when the first places in the table do not tell the counter. The processor has room for few such
+# accesses at once, so each register that is written here delays the loads behind.
 	mov r10d, dword ptr [rsi + 24]
 	test r10d, r10d
 	jz 3f

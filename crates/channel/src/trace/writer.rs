@@ -59,8 +59,8 @@ pub fn key(addr: u64, site: u32) -> Option<u64> {
 }
 
 /// Where the search for a key begins, without its offset, in a table of 2^`shift` slots. Four pages in a row
-/// ([`TOGETHER_BITS`]) have slots in one cache line for an instruction, as most go through memory in order; which of the four
-/// is the page's depends on the pages above, too, so that steps of four pages do not always take the same.
+/// ([`TOGETHER_BITS`]) have slots in one cache line for an instruction, as most go through memory in order; which of
+/// the four is the page's depends on the pages above, too, so that steps of four pages do not always take the same.
 #[inline]
 fn first_slot(named: u64, shift: u32) -> usize {
     let page = named >> SITE_BITS;
@@ -69,8 +69,9 @@ fn first_slot(named: u64, shift: u32) -> usize {
     (hash / size_of::<Slot>() as u64 ^ page & ((1 << TOGETHER_BITS) - 1)) as usize
 }
 
-/// The slots of a table of 2^`shift` in which a key is looked for, from its first one on: in all cache lines of that page of
-/// memory the slots at the same place before those next to them, as lines are mostly full or empty; then in other pages.
+/// The slots of a table of 2^`shift` in which a key is looked for, from its first one on: in all cache lines of that
+/// page of memory the slots at the same place before those next to them, as lines are mostly full or empty; then in
+/// other pages.
 #[inline]
 fn places(first: usize, shift: u32) -> impl Iterator<Item = usize> {
     let mask = (1 << shift) - 1;
