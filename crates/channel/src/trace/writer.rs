@@ -66,7 +66,7 @@ fn first_slot(named: u64, shift: u32) -> usize {
     let page = named >> SITE_BITS;
     let four = (named & !(((1 << TOGETHER_BITS) - 1) << SITE_BITS)) << OFFSET_BITS;
     let hash = four.wrapping_mul(GOLDEN) >> HASH_SHIFT & u64::from(mask(shift));
-    (hash / size_of::<Slot>() as u64 ^ page & ((1 << TOGETHER_BITS) - 1)) as usize
+    ((hash / size_of::<Slot>() as u64) ^ (page & ((1 << TOGETHER_BITS) - 1))) as usize
 }
 
 /// The slots of a table of 2^`shift` in which a key is looked for, from its first one on: in all cache lines of that
@@ -78,7 +78,7 @@ fn places(first: usize, shift: u32) -> impl Iterator<Item = usize> {
     (0..=mask).map(move |step| {
         let (page, step) = (step / OF_PAGE, step % OF_PAGE);
         let in_page = first + (step << TOGETHER_BITS) + step / (OF_PAGE >> TOGETHER_BITS);
-        (first - first % OF_PAGE + page * OF_PAGE) & mask | in_page % OF_PAGE
+        ((first - first % OF_PAGE + page * OF_PAGE) & mask) + in_page % OF_PAGE
     })
 }
 
