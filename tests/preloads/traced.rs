@@ -199,6 +199,38 @@ fn a_program_that_is_linked_without_our_flags_is_counted() {
     assert_quarters(&tracing.profile(&[], &program).1, "main ", "no LDFLAGS");
 }
 
+/// Code that is entered where gcc's functions are not, and that changes all registers it may.
+#[test]
+fn functions_that_keep_the_address_of_the_lines_count_exactly() {
+    let tracing = Tracing::new("kept");
+    for (compiler, file) in [("g++", "kept.cpp"), ("gcc", "kept.c")] {
+        let profiled = &["-O2", "-pg", "-mfentry"];
+        for options in [&["-O2"][..], &["-O0"], &["-O3", "-fcf-protection"], profiled, &["-Os", "-pipe"]] {
+            let program = tracing.compile("gcc", compiler, file, &[&["-pthread"], options].concat());
+            let (ran, counts) = tracing.profile(&[], &program);
+            let said = ran.stdout.split_whitespace().map(|word| word.parse::<u64>().unwrap()).collect::<Vec<_>>();
+            let said = said.chunks(2).fold((0, 0), |sum, of| (sum.0 + of[0], sum.1 + of[1]));
+            assert_eq!(counts.total("values"), said, "{file} {options:?}");
+        }
+    }
+}
+
+/// One that is ended while it looks at the functions leaves no object file with a part of them.
+#[test]
+fn an_awk_that_ends_early_fails_the_build() {
+    let tracing = Tracing::new("ended");
+    let gcc = format!("gcc {}", tracing.flags("gcc").join(" "));
+    let source = source("preloads/traced/kept.c");
+    let built = format!(
+        "cd {}; mkdir ended; printf '#!/bin/sh\nhead -c 3000' >ended/awk; chmod +x ended/awk\n\
+         PATH=$PWD/ended:$PATH {gcc} -c {} -o kept.o; echo $?; ls kept.o",
+        tracing.dir.display(),
+        source.display()
+    );
+    let ran = run(plain("sh").args(["-c", &built]));
+    assert!(ran.stdout == "1\n" && ran.stderr.contains("awk ended early"), "{} {}", ran.stdout, ran.stderr);
+}
+
 #[test]
 fn numbers_of_a_fortran_module() {
     let tracing = Tracing::new("fortran");

@@ -1,6 +1,6 @@
 #!/bin/sh
-# as ARGUMENTS: gcc runs it as the assembler, by -B, under that name. Lets the real one read inline.s before what gcc has
-# written, where that calls hooks.
+# as ARGUMENTS: gcc runs it as the assembler, by -B, under that name. Where what gcc has written calls hooks, lets
+# keep.awk change it, and the real one read inline.s before it.
 own=${0%/*}
 # In that variable gcc tells its helpers what -B has named.
 real=$(unset COMPILER_PATH; "${COLLECT_GCC:-gcc}" -print-prog-name=as)
@@ -9,8 +9,18 @@ before='' last=''
 for word; do before=$last last=$word; done
 if [ "$before" = -o ]; then
     # Without a file behind the output file (gcc -pipe), or with `-`, it reads what it is sent.
+    last=-
     set -- "$@" /dev/stdin
 elif [ "$last" != - ] && ! grep -qs __tsan_ "$last"; then
     exec "$real" "$@"
 fi
-exec "$real" "$own/inline.s" "$@"
+command -v awk >/dev/null || exec "$real" "$own/inline.s" "$@"
+# Without the last one.
+left=$#
+for word; do
+    shift
+    left=$((left - 1))
+    [ "$left" -eq 0 ] || set -- "$@" "$word"
+done
+[ "$last" = - ] || exec <"$last" || exit
+LC_ALL=C awk -f "$own/keep.awk" | exec "$real" "$own/inline.s" "$@" /dev/stdin "$own/end.s"

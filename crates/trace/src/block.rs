@@ -13,7 +13,7 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
 use numamma_channel::trace::layout::{FIRST_SHIFT, MOST_SHIFT, OFFSET_BITS, PAGE_SHIFT, SITE_BITS, Slot};
-use numamma_channel::trace::writer::{self, GOLDEN, TOGETHER_BITS, Table};
+use numamma_channel::trace::writer::{self, GOLDEN, HASH_SHIFT, TOGETHER_BITS, Table};
 use numamma_hook::errno::Saved;
 use numamma_hook::{sandbox, static_tls, sys};
 
@@ -51,8 +51,8 @@ struct Block {
     lines: [Line; LINES],
     /// First slot of the table, for the hooks: they look there only after they found a line.
     slots: Cell<*const Slot>,
-    /// Bits that a hash of the table is shifted by.
-    hash_shift: Cell<u32>,
+    /// What is left of a hash as an offset in the table.
+    mask: Cell<u32>,
     /// The process that it is for.
     pid: Cell<u32>,
     /// A call is in it.
@@ -83,7 +83,7 @@ struct Block {
 
 // What fast.s says.
 const _: () = {
-    assert!(offset_of!(Block, slots) == 32768 && offset_of!(Block, hash_shift) == 32776);
+    assert!(offset_of!(Block, slots) == 32768 && offset_of!(Block, mask) == 32776);
     assert!(
         offset_of!(Block, busy) == 32784
             && OFF == 64
@@ -93,7 +93,7 @@ const _: () = {
             && OFFSET_BITS == 12
             && size_of::<Slot>() == 16
     );
-    assert!(TOGETHER_BITS == 2);
+    assert!(TOGETHER_BITS == 2 && HASH_SHIFT == 38 && sys::PAGE == 4096);
     assert!(offset_of!(Slot, key) == 0 && offset_of!(Slot, count) == 8 && GOLDEN == 0x9e37_79b9_7f4a_7c15);
 };
 
@@ -429,7 +429,7 @@ impl Block {
         let (table, previous) = unsafe { (&mut *self.table.get(), &mut *self.previous.get()) };
         self.forget_lines();
         self.slots.set(new.slots());
-        self.hash_shift.set(writer::hash_shift(new.shift()));
+        self.mask.set(writer::mask(new.shift()));
         let before = table.replace(new);
         before.iter().for_each(|before| before.leave(traced.map));
         let last = std::mem::replace(&mut previous[0], before);

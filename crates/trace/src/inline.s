@@ -9,7 +9,14 @@
 # numamma_trace_file says: of no bytes where the thread is not known, so that it finds the empty one.
 	.pushsection numamma_trace_lines, "aw", @nobits
 	.balign 32
+.Lnumamma_first:
 	.popsection
+	.pushsection .data.rel.ro.local.numamma_trace_first, "aw", @progbits
+	.balign 8
+.Lnumamma_base:
+	.quad .Lnumamma_first
+	.popsection
+	numamma_lines = 0 # bytes of the lines before the next access
 	.hidden __start_numamma_trace_lines
 	.hidden __stop_numamma_trace_lines
 	.pushsection .data.rel.ro.numamma_trace_ends, "awG", @progbits, numamma_trace_ends, comdat
@@ -23,9 +30,30 @@ numamma_trace_ends:
 	.quad __stop_numamma_trace_lines
 	.popsection
 
-# A hook on behalf of the code below, with what that has found out: the address in rdi, the last byte of its page in rcx,
-# the line of the thread in rsi, the instruction in rdx.
+# Looks for the counter of an access on another page than its last one, on behalf of the code below: the address in
+# rdi, the last byte of its page in rcx, the line of the thread in rsi. Returns with the zero flag if it has not
+# counted, and keeps rdi, rsi and r11.
 	.intel_syntax noprefix
+	.pushsection .text.numamma_trace_again, "axG", @progbits, numamma_trace_again, comdat
+	.p2align 5
+	.globl numamma_trace_again
+	.hidden numamma_trace_again
+	.type numamma_trace_again, @function
+numamma_trace_again:
+	.cfi_startproc
+	prefetcht0 byte ptr [rdi] # the program waits for it next
+	mov rax, qword ptr [rip + numamma_trace_file@GOTTPOFF]
+	mov rax, qword ptr fs:[rax]
+	test al, 64
+	jnz 1f
+	.include "again.s"
+	xor eax, eax
+	ret
+	.cfi_endproc
+	.size numamma_trace_again, . - numamma_trace_again
+	.popsection
+
+# A hook on behalf of the code below: the address in rdi, the line of the thread in rsi, the instruction in rdx.
 	.weak numamma_trace_slow_line
 	.macro numamma_line name, hook, write
 	.pushsection .text.\name, "axG", @progbits, \name, comdat
@@ -35,13 +63,6 @@ numamma_trace_ends:
 	.type \name, @function
 \name:
 	.cfi_startproc
-	mov rax, qword ptr [rip + numamma_trace_file@GOTTPOFF]
-	mov rax, qword ptr fs:[rax]
-	test al, 64
-	jnz 1f
-	cmp qword ptr [rsi], rdx
-	jne 3f
-	.include "again.s"
 	mov rcx, qword ptr [rip + numamma_trace_file@GOTTPOFF]
 	mov r8, rsi
 	mov rax, qword ptr [rip + numamma_trace_slow_line@GOTPCREL]
@@ -60,11 +81,12 @@ numamma_trace_ends:
 	.att_syntax prefix
 
 # As fast.s, with the line of the access. Behind it is the instruction, as it was behind the call.
-	.macro numamma_access again
+	.macro numamma_access slow
 	.pushsection numamma_trace_lines, "aw", @nobits
 .Lnumamma_line\@:
 	.zero 32
 	.popsection
+	numamma_lines = numamma_lines + 32
 	movq numamma_trace_file@GOTTPOFF(%rip), %rax
 	leaq .Lnumamma_line\@(%rip), %rsi
 	addq %fs:16(%rax), %rsi
@@ -77,10 +99,50 @@ numamma_trace_ends:
 .Lnumamma_access\@:
 	.subsection 1
 .Lnumamma_again\@:
+	callq numamma_trace_again
+	jnz .Lnumamma_access\@
 	leaq .Lnumamma_access\@(%rip), %rdx
-	callq \again
+	callq \slow
 	jmp .Lnumamma_access\@
 	.subsection 0
+	.endm
+
+# The same in a function that has the address of the thread's first line in r11 (keep.awk), from numamma_keep on until
+# the next call. That changes the flags and no other register.
+	.macro numamma_keep
+	movq numamma_trace_file@GOTTPOFF(%rip), %r11
+	movq %fs:16(%r11), %r11
+	addq .Lnumamma_base(%rip), %r11
+	.endm
+
+	.macro numamma_kept slow
+	.pushsection numamma_trace_lines, "aw", @nobits
+	.zero 32
+	.popsection
+	movq %rdi, %rcx
+	orq $0xfff, %rcx
+	cmpq %rcx, numamma_lines+8(%r11)
+	jne .Lnumamma_again\@
+	movq numamma_lines+16(%r11), %rax
+	incq (%rax)
+.Lnumamma_access\@:
+	.subsection 1
+.Lnumamma_again\@:
+	leaq numamma_lines(%r11), %rsi
+	callq numamma_trace_again
+	jnz .Lnumamma_access\@
+	leaq .Lnumamma_access\@(%rip), %rdx
+	callq \slow
+	numamma_keep
+	jmp .Lnumamma_access\@
+	.subsection 0
+	numamma_lines = numamma_lines + 32
+	.endm
+	.macro numamma_kept_read
+	numamma_kept numamma_trace_read
+	.endm
+	.macro numamma_kept_write
+	numamma_kept numamma_trace_write
 	.endm
 
 	.macro numamma_call target:vararg

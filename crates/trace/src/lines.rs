@@ -10,6 +10,7 @@ use core::mem::offset_of;
 use core::ptr::{self, null};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence};
 
+use numamma_channel::trace::layout::OFFSET_BITS;
 use numamma_hook::sys;
 
 use crate::process;
@@ -30,8 +31,8 @@ pub struct Line {
     page: AtomicU64,
     /// Of the instruction at the page.
     counter: Cell<*const AtomicU64>,
-    /// Number of the instruction.
-    site: Cell<u32>,
+    /// Number of the instruction, as it is in keys, and the lowest bit; 0: not known.
+    tag: Cell<u32>,
     /// Whether that site stores: a copy loads and stores by one instruction.
     write: Cell<bool>,
     /// The lowest bits of the page that the instruction was on last, for the hooks.
@@ -41,7 +42,7 @@ pub struct Line {
 // What fast.s, again.s and inline.s say.
 const _: () = {
     assert!(size_of::<Line>() == 32 && offset_of!(Line, ip) == 0 && offset_of!(Line, page) == 8);
-    assert!(offset_of!(Line, counter) == 16 && offset_of!(Line, site) == 24 && offset_of!(Line, last) == 30);
+    assert!(offset_of!(Line, counter) == 16 && offset_of!(Line, tag) == 24 && offset_of!(Line, last) == 30);
 };
 
 impl Line {
@@ -52,7 +53,7 @@ impl Line {
 
     /// The number of the instruction, if the line is its.
     pub fn site(&self, ip: u64, write: bool) -> Option<u32> {
-        (self.ip.load(Ordering::Relaxed) == ip && self.write.get() == write).then(|| self.site.get())
+        (self.ip.load(Ordering::Relaxed) == ip && self.write.get() == write).then(|| self.tag.get() >> OFFSET_BITS)
     }
 
     /// Is from now on that of an instruction, and keeps its counter of the page with this last byte, if there is one.
@@ -61,7 +62,7 @@ impl Line {
         self.ip.store(0, Ordering::Relaxed);
         self.page.store(NOWHERE, Ordering::Relaxed);
         self.counter.set(counter);
-        self.site.set(site);
+        self.tag.set(site << OFFSET_BITS | 1);
         self.write.set(write);
         compiler_fence(Ordering::Release);
         self.page.store(last_byte.unwrap_or(NOWHERE), Ordering::Relaxed);
@@ -140,6 +141,7 @@ impl OfFile {
         self.used().for_each(|line| {
             line.forget();
             line.ip.store(0, Ordering::Relaxed);
+            line.tag.set(0);
         });
         self.used.store(0, Ordering::Relaxed);
         self.found_by.set(behind);

@@ -20,6 +20,12 @@ const PROBES: usize = 64;
 /// Bits of the number of slots in a cache line.
 pub const TOGETHER_BITS: u32 = 2;
 const _: () = assert!(size_of::<Slot>() << TOGETHER_BITS == 64);
+/// Slots of a table in a page of memory.
+const OF_PAGE: usize = sys::PAGE / size_of::<Slot>();
+const _: () = assert!(OF_PAGE <= 1 << FIRST_SHIFT);
+/// Bits that a hash is shifted by: as many are left as the largest tables have for offsets.
+pub const HASH_SHIFT: u32 = 38;
+const _: () = assert!(size_of::<Slot>() << MOST_SHIFT <= 1 << (u64::BITS - HASH_SHIFT));
 /// Part of the memory for tables that is kept for the first ones of threads: those that have one count at least by page.
 const KEPT_PART: u64 = 8;
 /// Sixteenths of the slots that are used at most, and by counters of single instructions.
@@ -52,19 +58,33 @@ pub fn key(addr: u64, site: u32) -> Option<u64> {
     (addr < END && page > 0).then_some(page << (SITE_BITS + OFFSET_BITS) | u64::from(site) << OFFSET_BITS | offset)
 }
 
-/// Where the search for a key begins, without its offset, in a table of 2^`shift` slots. Four pages in a row ([`TOGETHER_BITS`]) have
-/// slots in one cache line for an instruction, as most go through memory in order; which of the four is the page's depends
-/// on the pages above, too, so that steps of four pages do not always take the same.
+/// Where the search for a key begins, without its offset, in a table of 2^`shift` slots. Four pages in a row
+/// ([`TOGETHER_BITS`]) have slots in one cache line for an instruction, as most go through memory in order; which of
+/// the four is the page's depends on the pages above, too, so that steps of four pages do not always take the same.
 #[inline]
 fn first_slot(named: u64, shift: u32) -> usize {
-    let (page, site) = (named >> SITE_BITS, named & ((1 << SITE_BITS) - 1));
-    let line = (page >> TOGETHER_BITS << SITE_BITS | site).wrapping_mul(GOLDEN) >> hash_shift(shift);
-    (line << TOGETHER_BITS | (page ^ page >> TOGETHER_BITS) & ((1 << TOGETHER_BITS) - 1)) as usize
+    let page = named >> SITE_BITS;
+    let four = (named & !(((1 << TOGETHER_BITS) - 1) << SITE_BITS)) << OFFSET_BITS;
+    let hash = four.wrapping_mul(GOLDEN) >> HASH_SHIFT & u64::from(mask(shift));
+    ((hash / size_of::<Slot>() as u64) ^ (page & ((1 << TOGETHER_BITS) - 1))) as usize
 }
 
-/// Bits that a hash is shifted by for a line of a table of 2^`shift` slots.
-pub fn hash_shift(shift: u32) -> u32 {
-    u64::BITS - (shift - TOGETHER_BITS)
+/// The slots of a table of 2^`shift` in which a key is looked for, from its first one on: in all cache lines of that
+/// page of memory the slots at the same place before those next to them, as lines are mostly full or empty; then in
+/// other pages.
+#[inline]
+fn places(first: usize, shift: u32) -> impl Iterator<Item = usize> {
+    let mask = (1 << shift) - 1;
+    (0..=mask).map(move |step| {
+        let (page, step) = (step / OF_PAGE, step % OF_PAGE);
+        let in_page = first + (step << TOGETHER_BITS) + step / (OF_PAGE >> TOGETHER_BITS);
+        ((first - first % OF_PAGE + page * OF_PAGE) & mask) + in_page % OF_PAGE
+    })
+}
+
+/// What is left of a hash as the offset of a slot in bytes, in a table of 2^`shift` slots.
+pub fn mask(shift: u32) -> u32 {
+    (size_of::<Slot>() as u32) * ((1 << shift) - 1)
 }
 
 /// A mapped table.
@@ -133,12 +153,10 @@ impl Table {
     /// The counter of a key; `None` when no slot is left for it.
     #[inline]
     pub fn counter(&self, key: u64) -> Option<&AtomicU64> {
-        let mask = (1_usize << self.shift) - 1;
         let named = key >> OFFSET_BITS;
-        let first = first_slot(named, self.shift);
-        for at in first..=first + mask {
-            // SAFETY: the mapping has mask + 1 slots.
-            let slot = unsafe { &*self.slots.add(at & mask) };
+        for at in places(first_slot(named, self.shift), self.shift) {
+            // SAFETY: the mapping has 2^shift slots.
+            let slot = unsafe { &*self.slots.add(at) };
             let mut found = slot.key.load(Relaxed);
             if found == 0 {
                 let is_of_page = named & ((1 << SITE_BITS) - 1) <= u64::from(site_of_others(true));
@@ -164,11 +182,10 @@ impl Table {
 
     /// Whether a key has a counter.
     pub fn has(&self, key: u64) -> bool {
-        let mask = (1_usize << self.shift) - 1;
         let named = key >> OFFSET_BITS;
-        let first = first_slot(named, self.shift);
-        // SAFETY: the mapping has mask + 1 slots.
-        let keys = (first..=first + mask).map(|at| unsafe { &*self.slots.add(at & mask) }.key.load(Relaxed));
+        let places = places(first_slot(named, self.shift), self.shift);
+        // SAFETY: the mapping has 2^shift slots.
+        let keys = places.map(|at| unsafe { &*self.slots.add(at) }.key.load(Relaxed));
         keys.take_while(|found| *found != 0).any(|found| found >> OFFSET_BITS == named)
     }
 
