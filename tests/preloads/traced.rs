@@ -313,6 +313,16 @@ fn without_memory_for_each_instruction_pages_and_threads_are_counted() {
     assert!(pages.iter().all(|p| (p.1, p.2, p.3) == (own(p.0), 0, 4096)), "{}\n{pages:?}", ran.stderr);
 }
 
+/// The recorder gives back what threads have left before those that begin then lack it.
+#[test]
+fn threads_of_a_wave_count_in_the_memory_of_the_wave_before() {
+    let tracing = Tracing::new("waves");
+    let program = tracing.compile("gcc", "gcc", "waves.c", &["-pthread"]);
+    let (ran, counts) = tracing.profile(&["--max-memory", "64M"], &program);
+    assert!(!ran.stderr.contains("no memory was left"), "{}", ran.stderr);
+    assert_eq!(counts.total("waves"), (0, 12 * 8 * 16 * 3072), "{}", ran.stderr);
+}
+
 #[test]
 fn a_forked_child_counts_for_itself() {
     let tracing = Tracing::new("forked");

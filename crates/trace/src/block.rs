@@ -34,14 +34,18 @@ const _: () = assert!(size_of::<[Line; LINES]>() == 32768);
 const OFF: usize = 64;
 /// Files of a program with hooks of their own that are as fast as those of the program.
 const FILES: usize = 30;
-/// Steps from one size of a thread's tables to the next: a factor of four.
+/// Steps from one size of a thread's tables to the next: a factor of four, and of two once all tables together take
+/// more than [`ROOMY_PART`] of the memory for them. Many threads then do not take memory that they have no counts for.
 const GROWTH: u32 = 2;
+const ROOMY_PART: u64 = 16;
 /// Calls that find the block busy after which the interrupted call is taken for one that a signal handler left by
 /// longjmp.
 const MOST_NESTED: u32 = 1 << 16;
 /// Waits of [`WAIT_NS`] for the recorder to give memory back: one second. It does so 50 times a second.
 const WAITS: u32 = 200;
 const WAIT_NS: i64 = 5_000_000;
+/// The same while it has tables to give back: 10 seconds, as it has that much to do or its CPU does other work.
+const WAITS_FOR_ENDED: u32 = 2000;
 /// Calls without room for one that asks for memory, when there was none after that wait.
 const ASK_EVERY: u32 = 4096;
 
@@ -407,7 +411,10 @@ impl Block {
         let _errno = Saved::now();
         // SAFETY: the block is busy, so that only this call changes the tables.
         let table = unsafe { (*self.table.get()).as_ref() };
-        let shift = table.map_or(FIRST_SHIFT, |table| (table.shift() + GROWTH).min(MOST_SHIFT));
+        let header = traced.map.header();
+        let is_roomy = header.bytes.load(Ordering::Relaxed) <= header.limit / ROOMY_PART;
+        let growth = if is_roomy { GROWTH } else { 1 };
+        let shift = table.map_or(FIRST_SHIFT, |table| (table.shift() + growth).min(MOST_SHIFT));
         let Some(new) = wait_for_table(traced, shift) else { return };
         self.replace_table(traced, new);
     }
@@ -486,15 +493,21 @@ impl Block {
     }
 }
 
-/// A table of 2^`shift` slots, or else a smaller one; waits for the recorder if it must.
+/// A table of 2^`shift` slots, or else a smaller one; waits for the recorder if it must. A smaller one would be full soon:
+/// it is not taken while the memory of tables that ended comes back.
 fn wait_for_table(traced: Traced, shift: u32) -> Option<Table> {
-    let any = || (FIRST_SHIFT..=shift).rev().step_by(GROWTH as usize).find_map(|shift| traced.table(shift));
-    for _ in 0..WAITS {
-        if let Some(table) = any() {
+    let header = traced.map.header();
+    for wait in 0..WAITS_FOR_ENDED {
+        let comes_back = header.ended.load(Ordering::Relaxed) > 0;
+        if wait >= WAITS && !comes_back {
+            break;
+        }
+        let least = if comes_back && wait < WAITS { shift } else { FIRST_SHIFT };
+        if let Some(table) = (least..=shift).rev().find_map(|shift| traced.table(shift)) {
             STARVED.store(false, Ordering::Relaxed);
             return Some(table);
         }
-        if traced.map.header().stop.load(Ordering::Relaxed) != 0 {
+        if header.stop.load(Ordering::Relaxed) != 0 {
             process::OFF.store(1, Ordering::Relaxed);
             return None;
         }

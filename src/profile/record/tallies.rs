@@ -16,7 +16,7 @@
 
 use std::time::{Duration, Instant};
 
-use numamma_channel::trace::reader::{Tally, Trace};
+use numamma_channel::trace::reader::{Owner, Tally, Trace};
 use numamma_kernel::clock::monotonic_ns;
 use rustc_hash::FxHashMap;
 
@@ -68,13 +68,19 @@ impl Tallies {
         self.trace.is_some() && self.read.is_none_or(|(last, next)| now >= last + READ || ends && now >= next)
     }
 
+    /// Reads what the tables of these threads, and those to which nothing more is written, have counted since the last
+    /// time. The other tables, perhaps of hundreds of threads, are not looked at for each thread that ends.
+    pub fn read_of(&mut self, wanted: impl Fn(&Owner) -> bool) {
+        let Some(trace) = &mut self.trace else { return };
+        self.waiting.read(trace, wanted, monotonic_ns);
+    }
+
     /// Reads what was counted since the last time.
     pub fn read(&mut self) {
-        let Some(trace) = &mut self.trace else { return };
         let begun = Instant::now();
-        let (waiting, lines) = (&mut self.waiting, &mut self.lines);
-        waiting.read(trace, monotonic_ns);
-        lines.read(trace);
+        self.read_of(|_| true);
+        let Some(trace) = &mut self.trace else { return };
+        self.lines.read(trace);
         let end = Instant::now();
         self.read = Some((end, end + (end - begun) * READING));
     }

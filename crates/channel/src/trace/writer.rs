@@ -52,9 +52,9 @@ pub fn key(addr: u64, site: u32) -> Option<u64> {
     (addr < END && page > 0).then_some(page << (SITE_BITS + OFFSET_BITS) | u64::from(site) << OFFSET_BITS | offset)
 }
 
-/// Where the search for a key begins, without its offset, in a table of 2^`shift` slots. Four pages in a row ([`TOGETHER_BITS`]) have
-/// slots in one cache line for an instruction, as most go through memory in order; which of the four is the page's depends
-/// on the pages above, too, so that steps of four pages do not always take the same.
+/// Where the search for a key begins, without its offset, in a table of 2^`shift` slots. Four pages in a row
+/// ([`TOGETHER_BITS`]) have slots in one cache line for an instruction, as most go through memory in order; which of the
+/// four is the page's depends on the pages above, too, so that steps of four pages do not always take the same.
 #[inline]
 fn first_slot(named: u64, shift: u32) -> usize {
     let (page, site) = (named >> SITE_BITS, named & ((1 << SITE_BITS) - 1));
@@ -75,16 +75,26 @@ pub struct Table {
     used: AtomicU32,
 }
 
+/// The number of bytes of all tables with a new one of `bytes` bytes, where that fits into the memory for them.
+fn with_table(map: Map, taken: u64, bytes: usize) -> Option<u64> {
+    let limit = map.header().limit;
+    let kept = if bytes > size_of::<Slot>() << FIRST_SHIFT { limit / KEPT_PART } else { 0 };
+    taken.checked_add(bytes as u64).filter(|all| *all <= limit - kept)
+}
+
 impl Table {
+    /// Whether there is memory now for a table of 2^`shift` slots.
+    pub fn fits(map: Map, shift: u32) -> bool {
+        with_table(map, map.header().bytes.load(Relaxed), size_of::<Slot>() << shift.min(MOST_SHIFT)).is_some()
+    }
+
     /// Takes a table of 2^`shift` slots of the open file for a thread; `None` when there is none, or no memory for it.
     pub fn take(map: Map, fd: c_int, owner: u64, shift: u32) -> Option<Table> {
         let shift = shift.min(MOST_SHIFT);
         let bytes = size_of::<Slot>() << shift;
         let header = map.header();
-        let kept = if shift > FIRST_SHIFT { header.limit / KEPT_PART } else { 0 };
         // Not added and taken back: what does not fit must not keep a small table of another thread from its room.
-        let with = |taken: u64| taken.checked_add(bytes as u64).filter(|all| *all <= header.limit - kept);
-        header.bytes.fetch_update(Relaxed, Relaxed, with).ok()?;
+        header.bytes.fetch_update(Relaxed, Relaxed, |taken| with_table(map, taken, bytes)).ok()?;
         let table = free_table(map);
         let slots = table.and_then(|index| map_slots(fd, index, bytes));
         let (Some(index), Some(slots)) = (table, slots) else {
@@ -182,7 +192,8 @@ impl Table {
     /// # Safety
     /// No counter of it is used after the call.
     pub unsafe fn end(self, map: Map) {
-        // Release pairs with the recorder's Acquire: it sees all counts.
+        map.header().ended.fetch_add((size_of::<Slot>() << self.shift) as u64, Relaxed);
+        // Release pairs with the recorder's Acquire: it sees all counts, and the bytes.
         map.head(self.index).state.store(ENDED, Release);
         // SAFETY: the mapping is this table's, and by the contract of this function nobody uses it any more.
         unsafe { sys::unmap(self.slots.cast_mut().cast(), size_of::<Slot>() << self.shift) };
@@ -204,7 +215,8 @@ fn map_slots(fd: c_int, table: usize, bytes: usize) -> Option<*const Slot> {
     let rc =
         unsafe { libc::syscall(libc::SYS_fallocate, c_long::from(fd), 0 as c_long, at as c_long, bytes as c_long) };
     let base = if rc == 0 { sys::map_shared(fd, at, bytes)? } else { return None };
-    for advice in [libc::MADV_DONTDUMP, libc::MADV_DONTFORK] {
+    // The slots that are used are anywhere: one call is faster than a fault for each page. An older kernel refuses.
+    for advice in [libc::MADV_DONTDUMP, libc::MADV_DONTFORK, libc::MADV_POPULATE_WRITE] {
         // SAFETY: the mapping was made above; the advice keeps its contents.
         unsafe { sys::advise(base, bytes, advice) };
     }

@@ -5,7 +5,7 @@ use numamma_channel::trace::reader::{Owner, Place};
 use numamma_channel::{Event, EventKind, Origin};
 use numamma_kernel::clock::monotonic_ns;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Events;
 use crate::profile::perf::{PerfEvent, PerfRecord};
@@ -21,10 +21,14 @@ impl Events {
             return;
         }
         let ends = |e: &Event| matches!(e.what, EventKind::Free { .. } | EventKind::Sampling { .. });
-        let goes = |r: &PerfRecord| matches!(r.event, PerfEvent::Exit | PerfEvent::Comm { exec: true, .. });
-        let gone = self.perf.iter().any(goes);
-        if last || gone || self.tallies.is_due(self.allocs.iter().any(ends)) {
-            self.tallies.read();
+        let execs = |r: &PerfRecord| matches!(r.event, PerfEvent::Comm { exec: true, .. });
+        let exits = |r: &PerfRecord| matches!(r.event, PerfEvent::Exit).then_some((r.pid, r.tid));
+        if last || self.perf.iter().any(execs) || self.tallies.is_due(self.allocs.iter().any(ends)) {
+            return self.tallies.read();
+        }
+        let gone: FxHashSet<(u32, u32)> = self.perf.iter().filter_map(exits).collect();
+        if !gone.is_empty() {
+            self.tallies.read_of(|owner| gone.contains(&(owner.pid, owner.tid)));
         }
     }
 
