@@ -82,8 +82,8 @@ pub fn printable(text: &str) -> String {
     terminal::line(text).into_owned()
 }
 
-/// Cuts `text` to `width` characters, taking from the middle: names often differ only at one end. The range of a part is
-/// kept whole where there is room for it and [`LEAST_BEFORE_RANGE`].
+/// Cuts `text` to `width` characters, taking from the middle: names often differ only at one end. The range of a part
+/// is kept whole where there is room for it and [`LEAST_BEFORE_RANGE`].
 pub fn middle(text: &str, width: usize) -> String {
     const GAP: &str = "..";
     let text = printable(text);
@@ -103,8 +103,8 @@ pub fn middle(text: &str, width: usize) -> String {
 /// Characters that are left of a name before the range of a part: a few letters and the mark that some are missing.
 pub const LEAST_BEFORE_RANGE: usize = 8;
 
-/// The end of the name of a part, ` [40 MiB..80 MiB]`, or of some instances, ` [instance 1 of 2]`; empty for a name without
-/// one.
+/// The end of the name of a part, ` [40 MiB..80 MiB]`, or of some instances, ` [instance 1 of 2]`; empty for a name
+/// without one.
 pub fn range_of_part(name: &str) -> &str {
     let tells = |end: &&str| end.ends_with(']') && (end.contains("..") || end.starts_with(" [instance"));
     name.rfind(" [").map(|at| &name[at..]).filter(tells).unwrap_or_default()

@@ -1,8 +1,8 @@
-# An instruction is on another page than before: looks in the table, as Table::counter does. The address in rdi, its page's
-# last byte in rcx, the line in rsi, the instruction in rdx, the block in rax. A page that may be a watched one is left to
-# Block::count_alone. What is found is kept as that does it, if the instruction was on this page the last time, too: one
-# that is on another page each time would keep it for nothing. Goes on behind label 3 when the first place in the table
-# does not tell the counter, either.
+# An instruction is on another page than before: looks in the table, as Table::counter does. The address in rdi, its
+# page's last byte in rcx, the line in rsi, the instruction in rdx, the block in rax. A page that may be a watched one
+# is left to Block::count_alone. What is found is kept as that does it, if the instruction was on this page the last
+# time, too: one that is on another page each time would keep it for nothing. Goes on behind label 3 when the first
+# place in the table does not tell the counter, either.
 	cmp byte ptr [rax + 32784], 0
 	jne 3f
 	mov r11, qword ptr [rax + 32792]
