@@ -45,7 +45,7 @@ const MOST_NESTED: u32 = 1 << 16;
 /// Waits of [`WAIT_NS`] for the recorder to give memory back: one second. It does so 50 times a second.
 const WAITS: u32 = 200;
 const WAIT_NS: i64 = 5_000_000;
-/// The same while it has tables to give back: 10 seconds, as it has that much to do or its CPU does other work.
+/// The same while it has enough to give back: 10 seconds, as it has that much to do or its CPU does other work.
 const WAITS_FOR_ENDED: u32 = 2000;
 /// Calls without room for one that asks for memory, when there was none after that wait.
 const ASK_EVERY: u32 = 4096;
@@ -492,11 +492,11 @@ impl Block {
 }
 
 /// A table of 2^`shift` slots, or else a smaller one; waits for the recorder if it must. A smaller one would be full
-/// soon: it is not taken while the memory of tables that ended comes back.
+/// soon: it is not taken while the memory for a large one comes back.
 fn wait_for_table(traced: Traced, shift: u32) -> Option<Table> {
     let header = traced.map.header();
     for wait in 0..WAITS_FOR_ENDED {
-        let comes_back = header.ended.load(Ordering::Relaxed) > 0;
+        let comes_back = Table::will_fit(traced.map, shift);
         if wait >= WAITS && !comes_back {
             break;
         }

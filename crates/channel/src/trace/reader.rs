@@ -211,6 +211,13 @@ impl Trace {
         self.map().header().lost.load(Relaxed)
     }
 
+    /// Whether memory is short, and would be given back by [`Trace::collect_of`].
+    pub fn is_short(&self) -> bool {
+        let map = self.map();
+        let header = map.header();
+        header.ended.load(Relaxed) > 0 && header.bytes.load(Relaxed) > header.limit / 2
+    }
+
     /// Whether accesses of different instructions were counted together, for lack of memory.
     pub fn merged(&self) -> bool {
         self.map().header().merged.load(Relaxed) != 0

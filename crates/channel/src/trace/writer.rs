@@ -21,7 +21,7 @@ const PROBES: usize = 64;
 pub const TOGETHER_BITS: u32 = 2;
 const _: () = assert!(size_of::<Slot>() << TOGETHER_BITS == 64);
 /// Part of the memory for tables that is kept for the first ones of threads: those that have one count at least by page.
-const KEPT_PART: u64 = 8;
+const KEPT_PART: u64 = 4;
 /// Sixteenths of the slots that are used at most, and by counters of single instructions.
 const MOST_SIXTEENTHS: u32 = 15;
 const MOST_SIXTEENTHS_OF_INSTRUCTIONS: u32 = 14;
@@ -86,6 +86,12 @@ impl Table {
     /// Whether there is memory now for a table of 2^`shift` slots.
     pub fn fits(map: Map, shift: u32) -> bool {
         with_table(map, map.header().bytes.load(Relaxed), size_of::<Slot>() << shift.min(MOST_SHIFT)).is_some()
+    }
+
+    /// Whether there will be memory for it once the recorder has given back the tables to which nothing more is written.
+    pub fn will_fit(map: Map, shift: u32) -> bool {
+        let (taken, ended) = (map.header().bytes.load(Relaxed), map.header().ended.load(Relaxed));
+        with_table(map, taken.saturating_sub(ended), size_of::<Slot>() << shift.min(MOST_SHIFT)).is_some()
     }
 
     /// Takes a table of 2^`shift` slots of the open file for a thread; `None` when there is none, or no memory for it.

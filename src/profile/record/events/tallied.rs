@@ -2,7 +2,7 @@
 
 use numamma_channel::trace::layout::SITES;
 use numamma_channel::trace::lines::SharedLine;
-use numamma_channel::trace::reader::{Owner, Place};
+use numamma_channel::trace::reader::{Owner, Place, Trace};
 use numamma_channel::{Event, EventKind, Origin};
 use numamma_kernel::clock::monotonic_ns;
 
@@ -66,7 +66,8 @@ impl Events {
             return self.tallies.read();
         }
         let gone: FxHashSet<(u32, u32)> = self.perf.iter().filter_map(exits).collect();
-        if !gone.is_empty() {
+        // Threads that need larger tables may wait for the memory.
+        if !gone.is_empty() || self.tallies.trace.as_ref().is_some_and(Trace::is_short) {
             self.tallies.read_of(|owner| gone.contains(&(owner.pid, owner.tid)));
         }
     }
