@@ -49,8 +49,8 @@ fn remote_after_own_touch(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -
     applies.then(|| entry.total.remote as f64 / entry.total.placed as f64)
 }
 
-/// Whether a private object is near to its user only while that thread and the one of another kind that touches it first
-/// are on one node.
+/// Whether a private object is near to its user only while that thread and the one of another kind that touches it
+/// first are on one node.
 pub(super) fn is_handed_on(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> bool {
     pattern.kind == PatternKind::Private
         && scene.roles.user_kind_of_others(entry).is_some()

@@ -58,9 +58,9 @@ pub(super) fn first_planned(entry: &Entry, policy: PolicyKind) -> i64 {
     (pages_before(entry) * PAGE) as i64 - ahead as i64
 }
 
-/// The worker, of `threads` on the target, that takes over from worker `rank` of `seen` in the profile, at `part` (0 to 1) of
-/// its slice. Ranks are scaled to [0, 1), so that a pattern of T threads applies to T' threads. A thread that is none
-/// of the workers (`rank` from `seen` on) is not bound, and counts where thread 0 runs.
+/// The worker, of `threads` on the target, that takes over from worker `rank` of `seen` in the profile, at `part` (0
+/// to 1) of its slice. Ranks are scaled to [0, 1), so that a pattern of T threads applies to T' threads. A thread that
+/// is none of the workers (`rank` from `seen` on) is not bound, and counts where thread 0 runs.
 pub(super) fn extrapolate(rank: u32, part: f64, seen: u32, threads: u32) -> u32 {
     if rank >= seen {
         return 0;
@@ -99,8 +99,8 @@ fn spread(i: u64, step: u64) -> u64 {
 }
 
 impl SlicedObject<'_> {
-    /// Size of a block of which `count` make up `base` bytes, in memory with pages of `page` bytes: whole pages, but for a
-    /// period on pages of 4 KiB, since what is added to each of its blocks adds up over the periods.
+    /// Size of a block of which `count` make up `base` bytes, in memory with pages of `page` bytes: whole pages, but
+    /// for a period on pages of 4 KiB, since what is added to each of its blocks adds up over the periods.
     pub fn block(&self, base: u64, count: u64, page: u64) -> u64 {
         if self.repeats && page == PAGE {
             plan::part_of(base, count).max(PAGE)

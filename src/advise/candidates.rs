@@ -34,8 +34,8 @@ const UNEVEN: f64 = 1.25;
 const MOST_SINGLE: usize = 16;
 /// Part of the accesses that [`hot_pages`] covers.
 const HOT_PART: f64 = 0.9;
-/// Accesses from a node over those from the node with most, from which its threads count as users of an object: half. Pages
-/// on nodes with fewer are remote for most of the accesses to them.
+/// Accesses from a node over those from the node with most, from which its threads count as users of an object: half.
+/// Pages on nodes with fewer are remote for most of the accesses to them.
 const USERS: f64 = 0.5;
 /// A position at the end of a slice.
 const ALMOST_ONE: f64 = 0.999;
@@ -359,8 +359,8 @@ impl Scene<'_> {
         (sliced, if partly { used } else { whole }, whole)
     }
 
-    /// Blocks for an irregular object, and those of the period that describes most of it, whatever share they make local:
-    /// their prices say whether they are worth it. Tiles of a matrix lie in few of the blocks each.
+    /// Blocks for an irregular object, and those of the period that describes most of it, whatever share they make
+    /// local: their prices say whether they are worth it. Tiles of a matrix lie in few of the blocks each.
     fn parts_of_irregular(&self, entry: &Entry, pattern: &Pattern) -> Vec<Choice> {
         if pattern.kind != PatternKind::Irregular || pattern.group.is_some() {
             return Vec::new();
@@ -369,8 +369,8 @@ impl Scene<'_> {
         let tried = [(pattern, PolicyKind::Block)].into_iter().chain(periodic);
         let choices = tried.map(|(by, policy)| (policy, self.sliced(entry, by, (policy, 0.0), None)));
         let placed = choices.filter(|(policy, choice)| choice.place.policy == *policy);
-        // They do not follow from the pattern. Where they are no cheaper, the pages that are used at one time may lie on
-        // one node.
+        // They do not follow from the pattern. Where they are no cheaper, the pages that are used at one time may lie
+        // on one node.
         placed.map(|(_, choice)| Choice { simplicity: Simplicity::Chosen, ..choice }).collect()
     }
 

@@ -82,8 +82,8 @@ impl<'a> Subject<'a> {
         (load.outcome(), bytes, spill.any)
     }
 
-    /// What `second` saves of the waiting under `first`, of which it is estimated to be `part`. The pages are as likely to
-    /// be in each of the places `first`.
+    /// What `second` saves of the waiting under `first`, of which it is estimated to be `part`. The pages are as likely
+    /// to be in each of the places `first`.
     pub fn saving(&self, first: &[Placement<'_>], second: &Placement<'_>, part: f64) -> Option<Saving> {
         let world = self.scene.world;
         let draws = resample::draws();
@@ -259,8 +259,8 @@ pub(super) fn choose(
     Ok(Chosen { choice: Choice { remark: Some(remark), ..chosen.choice }, saved, even_so })
 }
 
-/// What part of the accesses a placement by threads makes local, as [`super::predict()`] counts them: the main thread of
-/// a page makes not all of its accesses. Of accesses without a known page nothing is claimed.
+/// What part of the accesses a placement by threads makes local, as [`super::predict()`] counts them: the main thread
+/// of a page makes not all of its accesses. Of accesses without a known page nothing is claimed.
 fn near_users(entry: &Entry, chosen: &Priced) -> Option<String> {
     let (of, known) = unpaged_share(entry).map_or((1.0, ""), |unpaged| (1.0 - unpaged, " are known to"));
     let place = &chosen.choice.place;
@@ -408,7 +408,8 @@ fn balanced(scene: &Scene<'_>) -> &'static str {
     if scene.world.balances() { " with the kernel's NUMA balancing" } else { "" }
 }
 
-/// The reason to keep first touch where no placement is better by more than [`NEAR`], with what `in_parallel` adds to it.
+/// The reason to keep first touch where no placement is better by more than [`NEAR`], with what `in_parallel` adds to
+/// it.
 fn verdict(
     scene: &Scene<'_>,
     (entry, pattern): (&Entry, &Pattern),

@@ -1,8 +1,8 @@
 //! What measured times say of the model of a program: how much it waits for memory, over what the model says.
 //!
-//! The model takes from the samples which part of a program's time waits, and that is its most uncertain figure: it says
-//! little of what a core does meanwhile. It is one factor for all policies, so the measured times of a few correct the
-//! prediction for the others.
+//! The model takes from the samples which part of a program's time waits, and that is its most uncertain figure: it
+//! says little of what a core does meanwhile. It is one factor for all policies, so the measured times of a few correct
+//! the prediction for the others.
 
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,8 @@ impl Correction {
         format!("{}, {}", target.model.name, target.topology)
     }
 
-    /// Whether it brings the predictions nearer to the times; otherwise the program waits for something else than memory.
+    /// Whether it brings the predictions nearer to the times; otherwise the program waits for something else than
+    /// memory.
     pub fn explains(&self) -> bool {
         self.waiting != 1.0
     }
@@ -59,9 +60,9 @@ impl Correction {
     }
 
     /// The factor with which the predicted speed-ups come closest to the measured ones, by the squares of their
-    /// differences in units of the measured intervals; 1 where none explains half of them. `predict` gives the speed-ups of the policies of `measured`, in
-    /// their order, for a factor; `runs` is the number of timed runs. `None` where the model's own speed-ups are inside
-    /// of all intervals, or nothing was measured.
+    /// differences in units of the measured intervals; 1 where none explains half of them. `predict` gives the
+    /// speed-ups of the policies of `measured`, in their order, for a factor; `runs` is the number of timed runs.
+    /// `None` where the model's own speed-ups are inside of all intervals, or nothing was measured.
     ///
     /// # Errors
     /// Those of `predict`.

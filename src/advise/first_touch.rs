@@ -1,8 +1,8 @@
 //! First touch on a node that is not known: what it costs on each node where it may happen.
 //!
-//! A policy binds workers only. A main thread that fills the objects and then only waits is on another node in each run, so
-//! what it touches first is priced with it on each node in turn, and counts with the mean: no worker's objects are taken
-//! to be on the right node because the main thread might have been there.
+//! A policy binds workers only. A main thread that fills the objects and then only waits is on another node in each
+//! run, so what it touches first is priced with it on each node in turn, and counts with the mean: no worker's objects
+//! are taken to be on the right node because the main thread might have been there.
 
 use super::binding;
 use super::choose::Subject;

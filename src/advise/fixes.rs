@@ -47,8 +47,8 @@ const HOT_SMALL: f64 = 0.05;
 pub struct Fixes {
     /// Those of the highest predicted saving first, hints last.
     pub list: Vec<Fix>,
-    /// What all placements of the list are expected to bring together, where that is more than what they bring one after
-    /// the other: each alone leaves so much on one node that the others do not pay.
+    /// What all placements of the list are expected to bring together, where that is more than what they bring one
+    /// after the other: each alone leaves so much on one node that the others do not pay.
     pub together: Option<Gain>,
 }
 

@@ -4,9 +4,9 @@
 //! Such a call site gets a rule that leaves its objects where they are. The applier then tells the call sites apart by
 //! the recorded sizes ([`numamma_plan::callsite::group`]). Small allocations are kept away by their size.
 //!
-//! No call site has both such a rule and another one, since each would take objects of the other. It needs none: objects
-//! that fit no part, size or number of its other rules are left where they are. For the same reason a part of an object
-//! gets no such rule of its own; one rule leaves the whole object.
+//! No call site has both such a rule and another one, since each would take objects of the other. It needs none:
+//! objects that fit no part, size or number of its other rules are left where they are. For the same reason a part of
+//! an object gets no such rule of its own; one rule leaves the whole object.
 
 use numamma_plan::callsite::function::is_frameless;
 use numamma_plan::callsite::selection::Sizes;

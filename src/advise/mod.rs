@@ -83,8 +83,8 @@ pub use target_machine::Target;
 
 use item::{Draft, Groups};
 
-/// The advice for one program. From a profile: every object that has a rule or at least [`HOT_SHARE`] of the cost, highest
-/// first, then the other objects in groups.
+/// The advice for one program. From a profile: every object that has a rule or at least [`HOT_SHARE`] of the cost,
+/// highest first, then the other objects in groups.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Advice<T = Item> {
     /// The policy; its objects are the rules of `items`, in order.

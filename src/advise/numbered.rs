@@ -22,9 +22,9 @@ const LONGEST_PERIOD: usize = 64;
 
 /// Part of the instances whose users the samples must show: of fewer, the order of the others is a guess.
 const KNOWN: f64 = 0.75;
-/// Largest part of the instances whose users are not known because they lie between instances of two nodes. The first half
-/// of such a run goes to the node before it, the second to the node behind it. They are the rows at the edges of a thread's
-/// rows that no sample hit, which are few.
+/// Largest part of the instances whose users are not known because they lie between instances of two nodes. The first
+/// half of such a run goes to the node before it, the second to the node behind it. They are the rows at the edges of a
+/// thread's rows that no sample hit, which are few.
 const BETWEEN: f64 = 0.05;
 /// Part of the instances that a cycle must place on the node of their users where a list of all would be too long.
 const IN_TURN: f64 = 0.95;
@@ -64,8 +64,9 @@ pub(super) fn choice(scene: &Scene<'_>, entry: &Entry, pattern: &Pattern) -> Res
     Ok(Choice { place, remark: Some(remark), simplicity: Simplicity::Pattern, numbered: Some(nodes) })
 }
 
-/// The nodes with those of instances that no sample hit: where the known ones repeat, as the period says; otherwise that
-/// of the nearer neighbour. None when less than [`KNOWN`] are known, or more than [`BETWEEN`] have neighbours that differ.
+/// The nodes with those of instances that no sample hit: where the known ones repeat, as the period says; otherwise
+/// that of the nearer neighbour. None when less than [`KNOWN`] are known, or more than [`BETWEEN`] have neighbours that
+/// differ.
 fn completed(nodes: &[Option<u32>]) -> Option<Vec<u32>> {
     let known = nodes.iter().flatten().count();
     if (known as f64) < KNOWN * nodes.len() as f64 {
@@ -109,8 +110,8 @@ fn place(node: u32) -> Place {
     Place { policy: PolicyKind::Preferred, nodes: Some(node.to_string()), ..Place::default() }
 }
 
-/// Numbers of the instances of each node and the node's number, in the order of each node's first instance: those of the
-/// first period, `1-2/8`, where all repeat. `nodes` are indices into the target's nodes.
+/// Numbers of the instances of each node and the node's number, in the order of each node's first instance: those of
+/// the first period, `1-2/8`, where all repeat. `nodes` are indices into the target's nodes.
 fn groups(nodes: &[u32], target: &Target) -> Vec<(String, u32)> {
     let period = cycle(nodes, 1.0).filter(|period| *period > 1);
     let nodes = &nodes[..period.unwrap_or(nodes.len())];

@@ -9,8 +9,9 @@ use super::scene::{Choice, Scene, Simplicity};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::summary::Entry;
 
-/// A page map has blocks of a thread's part of a period, or of a half, a quarter or an eighth of it, or else so many that
-/// edges between slices of any sizes are met: an edge that lies in the middle of its block costs 1/4096 of the object.
+/// A page map has blocks of a thread's part of a period, or of a half, a quarter or an eighth of it, or else so many
+/// that edges between slices of any sizes are met: an edge that lies in the middle of its block costs 1/4096 of the
+/// object.
 const MAP_HALVINGS: u32 = 4;
 const FINE: u64 = 2048;
 /// Part of the object by which a map must make more local than larger blocks do, and no less than the edges of the

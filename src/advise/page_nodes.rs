@@ -8,8 +8,8 @@ use crate::profile::summary::{Entry, Summary};
 use numamma_plan::policy::Policy;
 
 /// For each of `entries`, with pages of its first instance: the number of the node on which `policy` puts each of them,
-/// as the prices of [`super::predict()`] take it. Pages that the policy leaves to the kernel are where their first toucher
-/// runs on the target.
+/// as the prices of [`super::predict()`] take it. Pages that the policy leaves to the kernel are where their first
+/// toucher runs on the target.
 ///
 /// # Errors
 /// As [`super::predict()`], where a rule cannot be applied on the target.

@@ -1,9 +1,10 @@
 //! The two programs of the NumaMMA paper (ICPP 2018), profiled with 32 threads, on its machine AMD48: four packages of
 //! two nodes of six cores.
 //!
-//! The profiles are generated from what the paper says: sizes, shares of the samples, which thread works where; and from
-//! the programs' sources: the loops go through their arrays in sequence (`jacld`, `blts` and `buts` of LU, `dist` of
-//! Streamcluster). Nothing in the model knows these programs. What the paper does not say is assumed, and said at each program.
+//! The profiles are generated from what the paper says: sizes, shares of the samples, which thread works where; and
+//! from the programs' sources: the loops go through their arrays in sequence (`jacld`, `blts` and `buts` of LU, `dist`
+//! of Streamcluster). Nothing in the model knows these programs. What the paper does not say is assumed, and said at
+//! each program.
 
 use numamma_plan::policy::{Block, Huge, PolicyKind, Size};
 
@@ -18,15 +19,15 @@ const MIB: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 const THREADS: u64 = 32;
 
-/// Of an Opteron 6100: 512 KiB for each core, and 6 MiB for the six cores of a node, of which HT Assist takes 1 MiB (AMD,
-/// BIOS and Kernel Developer's Guide for Family 10h).
+/// Of an Opteron 6100: 512 KiB for each core, and 6 MiB for the six cores of a node, of which HT Assist takes 1 MiB
+/// (AMD, BIOS and Kernel Developer's Guide for Family 10h).
 fn opteron_caches() -> Caches {
     let (second, last) = (Cache { bytes: 512 << 10, cpus: 1 }, Cache { bytes: 5 << 20, cpus: 6 });
     Caches { second, last, source: CacheSource::Described }
 }
 
-/// Two channels of DDR3-1333 for a node at the part of their peak that the default assumes, HyperTransport 3 at 6.4 GT/s
-/// with 16 bits inside a package and 8 between packages, and the distances 10, 16 and 22 of such machines.
+/// Two channels of DDR3-1333 for a node at the part of their peak that the default assumes, HyperTransport 3 at 6.4
+/// GT/s with 16 bits inside a package and 8 between packages, and the distances 10, 16 and 22 of such machines.
 fn opteron_memory(model: &mut Model) {
     const CHANNELS: f64 = 0.8 * 2.0 * 10.667e9;
     for i in 0..8 {

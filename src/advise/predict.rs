@@ -241,8 +241,8 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// Outcomes of all columns and of the best, next to the baseline; `compute_ns` is added to each. `times` are those of
-    /// the replicates.
+    /// Outcomes of all columns and of the best, next to the baseline; `compute_ns` is added to each. `times` are those
+    /// of the replicates.
     fn prices(&self, outcomes: &[Outcome], times: &[Option<Vec<f64>>], compute_ns: f64) -> Vec<PolicyPrice> {
         let names = self.columns.iter().map(Column::name).chain([BEST]);
         run_sums::prices(names, self.baseline(), (outcomes, times), compute_ns)
@@ -309,8 +309,8 @@ impl<'a> Table<'a> {
     }
 }
 
-/// Share of the run's cost at objects without waiting from which on local shares say little of the whole run: what is left
-/// out must not be taken for local.
+/// Share of the run's cost at objects without waiting from which on local shares say little of the whole run: what is
+/// left out must not be taken for local.
 const SAYS_LITTLE: f64 = 0.1;
 /// Index of the advised policy's column.
 const ADVISED: usize = 4;

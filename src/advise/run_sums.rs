@@ -8,7 +8,8 @@ use super::cost::{Demands, Load, Outcome, World};
 /// One policy's price.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PolicyPrice {
-    /// `first-touch`, `first-touch, balanced`, `interleave`, `block-naive`, `advised`, `best possible`, or the name of a file.
+    /// `first-touch`, `first-touch, balanced`, `interleave`, `block-naive`, `advised`, `best possible`, or the name of
+    /// a file.
     pub name: String,
     /// Share of the priced accesses whose page is on the thread's own node, 0 to 1; none without such accesses.
     pub local_share: Option<f64>,
@@ -115,8 +116,8 @@ impl<'a> RunSums<'a> {
     }
 }
 
-/// Prices of policies with these names from their outcomes, next to the one with the index `baseline`; `compute_ns` is added to
-/// each. `times` are those of the replicates.
+/// Prices of policies with these names from their outcomes, next to the one with the index `baseline`; `compute_ns` is
+/// added to each. `times` are those of the replicates.
 pub(super) fn prices<'n>(
     names: impl Iterator<Item = &'n str>,
     baseline: usize,

@@ -27,8 +27,8 @@ pub struct Target {
     /// The model that placements are priced on. Its nodes with memory are `ids`, in this order; it also has the nodes
     /// with CPUs only.
     pub model: Model,
-    /// Factor by which the waiting that is modelled for this program is multiplied, as its times on this machine showed;
-    /// 1 where none were measured.
+    /// Factor by which the waiting that is modelled for this program is multiplied, as its times on this machine
+    /// showed; 1 where none were measured.
     pub waiting: f64,
 }
 
@@ -88,7 +88,8 @@ impl Target {
         Target { nodes, ids, threads, recorded: None, portable: false, thp, topology, model, waiting: 1.0 }
     }
 
-    /// With the workers of the recorded run, where the user `asked` for no number of threads and another one is assumed.
+    /// With the workers of the recorded run, where the user `asked` for no number of threads and another one is
+    /// assumed.
     pub fn assuming(self, asked: Option<u32>, profile_threads: u32) -> Target {
         let recorded =
             (asked.is_none() && profile_threads > 1 && profile_threads != self.threads).then_some(profile_threads);
@@ -96,8 +97,8 @@ impl Target {
     }
 
     /// The node that a worker is bound to under `bind = "compact"`, as an index into the nodes of the model:
-    /// the workers of a team are spread over the CPUs node after node, so a node with more CPUs has more threads and one without has
-    /// none. The apply preload binds by the same function.
+    /// the workers of a team are spread over the CPUs node after node, so a node with more CPUs has more threads and
+    /// one without has none. The apply preload binds by the same function.
     pub fn node_of(&self, worker: Rank) -> usize {
         thread_node_of(worker.rank, worker.of, self.model.nodes.iter().map(|n| n.cpus.len()))
     }

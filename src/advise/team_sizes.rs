@@ -1,9 +1,9 @@
 //! How many workers each team of the profile has on the target.
 //!
 //! A number of threads that the user gives, or that is assumed for a small run, is that of the team with most accesses
-//! and of teams that are as large. Any other team keeps its number: three consumers of a queue are three on any machine.
-//! A team inside another one has its number for each worker of that one. The policy gives these numbers to the apply
-//! library, and layouts, prices and placements by number are made for the same.
+//! and of teams that are as large. Any other team keeps its number: three consumers of a queue are three on any
+//! machine. A team inside another one has its number for each worker of that one. The policy gives these numbers to the
+//! apply library, and layouts, prices and placements by number are made for the same.
 
 use numamma_plan::teams::Rank;
 
@@ -27,7 +27,8 @@ impl TeamSizes {
         let (scaling, wanted) = (roles.workers, target.threads);
         let processes = roles.processes.max(1);
         let mut sizes = TeamSizes { of_kind: Vec::new(), scales: Vec::new(), totals: Vec::new() };
-        // Workers of the team in the profile and on the target, by kind. A creator's kind comes before those of its teams.
+        // Workers of the team in the profile and on the target, by kind. A creator's kind comes before those of its
+        // teams.
         let mut whole: Vec<(u32, u32)> = Vec::new();
         for kind in &roles.teams {
             let outer = kind.creator.and_then(|creator| whole.get(creator)).copied();
@@ -111,7 +112,8 @@ mod tests {
         assert_eq!((more.scales(1), more.scales(2)), (false, true));
         let loaders = sizes(3, &loaders_and_solvers, 12);
         assert_eq!((loaders.of_kind(1), loaders.of_kind(2)), (12, 5));
-        // Worker 2 of 3 stays that; worker 2 of 5 has the middle of the work, and half way through it worker 8 takes over.
+        // Worker 2 of 3 stays that; worker 2 of 5 has the middle of the work, and half way through it worker 8 takes
+        // over.
         assert_eq!(more.successor(Rank { rank: 2, of: 3 }, 0.9), Rank { rank: 2, of: 3 });
         assert_eq!(more.successor(Rank { rank: 2, of: 5 }, 0.5), Rank { rank: 8, of: 16 });
     }

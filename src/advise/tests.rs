@@ -334,9 +334,9 @@ fn a_table_of_some_threads_is_interleaved_over_their_nodes() {
     assert_eq!(advice.policy.threads.as_ref().map(|t| &t.bind), Some(&Bind::Compact), "its users must stay there");
 }
 
-/// A table that one thread fills while no other runs, in a twelfth of the accesses, and eight threads on four nodes read
-/// then. Interleaved, the accesses of the one take 63.75 ns longer on average and those of the eight at least 21.25 ns
-/// less (of 85 and 170 ns), eight at a time: the whole gains nothing, the reads do.
+/// A table that one thread fills while no other runs, in a twelfth of the accesses, and eight threads on four nodes
+/// read then. Interleaved, the accesses of the one take 63.75 ns longer on average and those of the eight at least
+/// 21.25 ns less (of 85 and 170 ns), eight at a time: the whole gains nothing, the reads do.
 #[test]
 fn initialisation_that_outweighs_the_gain_is_named() {
     let filled = |every: usize| {
@@ -591,7 +591,8 @@ fn shared_memory_has_a_rule_and_is_interleaved_where_several_processes_share_it(
     assert!(two.why.as_deref().is_some_and(|why| why.contains("2 processes share it")), "{two:?}");
 }
 
-/// The threads of one node have four tenths of the accesses to a table that all share: the others would queue at its memory.
+/// The threads of one node have four tenths of the accesses to a table that all share: the others would queue at its
+/// memory.
 #[test]
 fn a_table_that_all_share_is_not_put_on_the_node_with_a_few_accesses_more() {
     let users = |_: u64, r: &mut Random| if r.below(4) == 0 { 4 } else { r.below(8) as u32 };

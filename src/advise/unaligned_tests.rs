@@ -35,8 +35,8 @@ fn begins_at(ahead: u64) -> Entry {
     e
 }
 
-/// The share of the bytes that the advised rule puts on the node of their user, when byte 0 is number `ahead` of a page;
-/// and what the prediction says of it.
+/// The share of the bytes that the advised rule puts on the node of their user, when byte 0 is number `ahead` of a
+/// page; and what the prediction says of it.
 fn local(e: Entry, ahead: u64) -> (f64, f64) {
     let model = machine(&[(1, 1 << 30), (1, 1 << 30)], &[&[90.0, 180.0], &[180.0, 90.0]], &[&[82e9; 2], &[82e9; 2]]);
     let summary = profile(2, "never", numbered(vec![e, busy(2)]));
@@ -77,8 +77,8 @@ fn allocations_are_placed_by_pages_that_begin_with_them() {
     }
 }
 
-/// The share of the bytes that the advised rule puts on the node of their user, over all of a variable that begins with a
-/// page and over its last sixteenth. Worker r of W is on node floor(4 r / W).
+/// The share of the bytes that the advised rule puts on the node of their user, over all of a variable that begins with
+/// a page and over its last sixteenth. Worker r of W is on node floor(4 r / W).
 fn local_on_four(size: u64, workers: u32, user: impl Fn(u64) -> u32) -> (f64, f64, String) {
     let mut e = in_sequence(entry("rows", size, 1000, 6000, |at, _| user(at)));
     e.vaddr = 0x40_0000;

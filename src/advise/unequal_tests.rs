@@ -234,8 +234,8 @@ fn a_few_accesses_of_others_do_not_keep_a_table_from_its_user() {
     }
 }
 
-/// Each row of tiles is divided between two threads, in many slices of each: no formula for the whole, but most of it is
-/// in the block of one of its two threads.
+/// Each row of tiles is divided between two threads, in many slices of each: no formula for the whole, but most of it
+/// is in the block of one of its two threads.
 #[test]
 fn tiles_of_a_matrix_are_placed_by_blocks_where_those_are_cheapest() {
     let tile = |at: u64, _: &mut Random| (at / (64 * MIB) * 2 + at / (16 << 10) % 2) as u32;

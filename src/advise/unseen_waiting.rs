@@ -14,8 +14,8 @@ use super::together::WORTH;
 use crate::detect::Pattern;
 use crate::profile::summary::Entry;
 
-/// Chance from which on a pattern is taken to say whose each page is: what the confidence is calibrated to mean "nine in
-/// ten are right" at.
+/// Chance from which on a pattern is taken to say whose each page is: what the confidence is calibrated to mean "nine
+/// in ten are right" at.
 const SURE: f64 = 0.9;
 
 impl Scene<'_> {

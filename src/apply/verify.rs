@@ -75,8 +75,8 @@ pub struct CheckedObject {
 }
 
 /// Reads the reports written under the name [`ReportDir::file`], removes them, and judges them together. `started` is
-/// what the process that was started was given, and its id; none where the nodes of `all` are not to be judged. `other`:
-/// why no process of the policy's program is to be expected, if so.
+/// what the process that was started was given, and its id; none where the nodes of `all` are not to be judged.
+/// `other`: why no process of the policy's program is to be expected, if so.
 pub fn judge(report: &Path, ended: Ended, started: Option<(&Started, u32)>, other: Option<&str>) -> Outcome {
     let mut found: Vec<ObjectReport> = Vec::new();
     let mut phases: Vec<PhaseReport> = Vec::new();

@@ -28,8 +28,8 @@ pub enum Way {
     Balancing,
 }
 
-/// Tries what the sampler in the program will do, and else whether the kernel does it. `by_preload`: there may be a preload
-/// library in the program.
+/// Tries what the sampler in the program will do, and else whether the kernel does it. `by_preload`: there may be a
+/// preload library in the program.
 ///
 /// # Errors
 /// The sampler cannot be used.

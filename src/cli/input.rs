@@ -21,7 +21,8 @@ const LONGEST_WORDS: usize = 80;
 /// The profiles to read.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Profiles {
-    /// Profiles to read, or directories of *.prof: several runs of one program, or the ranks of an MPI job, count as one
+    /// Profiles to read, or directories of *.prof: several runs of one program, or the ranks of an MPI job, count
+    /// as one
     #[arg(value_name = "PROF", default_value = DEFAULT_PROFILE)]
     profiles: Vec<PathBuf>,
 }
@@ -51,8 +52,8 @@ impl Profiles {
         Profiles { profiles: paths.to_vec() }
     }
 
-    /// Reads them with their objects undivided, for parts that are found in the samples differ from run to run. What is left
-    /// out is said, and makes the exit status [`EXIT_FAILURE`] instead of 0.
+    /// Reads them with their objects undivided, for parts that are found in the samples differ from run to run. What is
+    /// left out is said, and makes the exit status [`EXIT_FAILURE`] instead of 0.
     ///
     /// # Errors
     /// Why nothing can be read.
@@ -82,8 +83,8 @@ impl Profiles {
         Ok(Loaded { many, status })
     }
 
-    /// Calls `each` with every profile by itself, with the parts of its objects. What is left out is said, and makes the
-    /// exit status [`EXIT_FAILURE`] instead of 0; so are the notes of one that is alone.
+    /// Calls `each` with every profile by itself, with the parts of its objects. What is left out is said, and makes
+    /// the exit status [`EXIT_FAILURE`] instead of 0; so are the notes of one that is alone.
     ///
     /// # Errors
     /// Why nothing can be read, and those of `each`.

@@ -69,7 +69,8 @@ pub struct Args {
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = memory)]
     max_memory: u64,
 
-    /// Sum up what the file holds when it has grown by SIZE, with K, M or G, and doubled: of runs of hours it stays small
+    /// Sum up what the file holds when it has grown by SIZE, with K, M or G, and doubled: of runs of hours it
+    /// stays small
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size, conflicts_with = "raw")]
     compact_at: u64,
 

@@ -3,8 +3,8 @@
 //! Without a screen the program has stdin, stdout and stderr of this command. With one, the terminal is the screen's:
 //! the program reads what is piped in, or nothing, and [`kept_output`] holds what it prints until the screen is left.
 //!
-//! A `numamma profile` of its own records into a directory that is removed at the end; this process reads the file again
-//! and again. So the screen cannot slow the recording down, and what it shows is what `numamma report` would.
+//! A `numamma profile` of its own records into a directory that is removed at the end; this process reads the file
+//! again and again. So the screen cannot slow the recording down, and what it shows is what `numamma report` would.
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};

@@ -12,11 +12,11 @@ use crate::launch::library::{self, TRACE_HOOKS};
 /// What to type before a build.
 pub const COMMAND: &str = "eval \"$(numamma trace-flags gcc)\"";
 
-/// Flags of gcc and gfortran. Without -fno-plt a call goes through a table; hooks of function entry count nothing; a copy
-/// of up to 8 KiB whose size is constant would be one instruction instead of a call of memcpy.
+/// Flags of gcc and gfortran. Without -fno-plt a call goes through a table; hooks of function entry count nothing; a
+/// copy of up to 8 KiB whose size is constant would be one instruction instead of a call of memcpy.
 const GCC: &str = "-fsanitize=thread -fno-plt --param tsan-instrument-func-entry-exit=0 -mstringop-strategy=libcall";
-/// Flags of clang. Accesses to vectors of more than 16 bytes have no hook, and a load before a store to the same place has
-/// none by default.
+/// Flags of clang. Accesses to vectors of more than 16 bytes have no hook, and a load before a store to the same place
+/// has none by default.
 const CLANG: &str = "-fsanitize=thread -fno-plt -fno-vectorize -fno-slp-vectorize -mllvm \
     -tsan-instrument-read-before-write=1 -mllvm -tsan-instrument-func-entry-exit=0";
 /// Flags of rustc for the same. The standard library that comes with it is compiled without them, which is not allowed
@@ -112,8 +112,8 @@ fn lines(compiler: Compiler, dir: &Path) -> String {
     compile + &set("LDFLAGS", "", &link)
 }
 
-/// The flag with which gcc takes the assembler of the directory, which puts hooks in the place of their calls. A build takes
-/// spaces for separators: the hooks are called then.
+/// The flag with which gcc takes the assembler of the directory, which puts hooks in the place of their calls. A build
+/// takes spaces for separators: the hooks are called then.
 fn inline(dir: &Path) -> String {
     let dir = dir.to_string_lossy();
     if dir.contains(char::is_whitespace) { String::new() } else { format!(" -B{}", shell_word(&dir)) }

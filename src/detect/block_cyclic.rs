@@ -314,8 +314,8 @@ mod tests {
     use crate::detect::fold::Cut;
     use crate::detect::points::{Participant, Point};
 
-    /// 2,048 pages split over 4 threads, nine times, as samples of one run showed them: a part of a page more fits better
-    /// by 16 nats, with one slice more, for which 7 are paid.
+    /// 2,048 pages split over 4 threads, nine times, as samples of one run showed them: a part of a page more fits
+    /// better by 16 nats, with one slice more, for which 7 are paid.
     #[test]
     fn a_fractional_period_pays_for_the_slices_that_only_it_has() {
         let share = Participant { rank: 0, weight: 1277.0, share: 0.25 };

@@ -76,9 +76,9 @@ pub(crate) fn components(
     Some(Components { rows: described(groups, total, overall.kind, &judge), alternate })
 }
 
-/// Whether the phases of `whole` are no more than a changing mix of groups that stay the same: no phase's pattern serves
-/// the groups that use the object in it, and no group has phases of its own. On a busy machine the time that each loop
-/// takes changes all the time.
+/// Whether the phases of `whole` are no more than a changing mix of groups that stay the same: no phase's pattern
+/// serves the groups that use the object in it, and no group has phases of its own. On a busy machine the time that
+/// each loop takes changes all the time.
 fn alternate(view: &ObjectView, whole: &Pattern, groups: &[Group], judge: &impl Fn(&Samples) -> Pattern) -> bool {
     let is_mix = |phase: &Segment| {
         let inside = |s: &Sample| (phase.first_slot..phase.end_slot).contains(&s.slot);

@@ -293,8 +293,8 @@ mod tests {
     const PAGES: u32 = 2048;
     const THREADS: u32 = 4;
 
-    /// An object of which every page is first used once in each of some windows, in the order of its pages, by the thread
-    /// that `owner` says of a window and a page.
+    /// An object of which every page is first used once in each of some windows, in the order of its pages, by the
+    /// thread that `owner` says of a window and a page.
     fn seen_once(windows: u32, owner: impl Fn(u32, u32) -> u32) -> ObjectView {
         let slots = u32::from(TIME_SLOTS) / windows;
         let seen = |window: u32, page: u32| PageAccess {

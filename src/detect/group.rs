@@ -10,8 +10,8 @@ const FEWEST_ROWS: usize = 16;
 const FEWEST_PER_THREAD: f64 = 3.0;
 /// Share of the instances allocated by the thread that uses them from which they are taken for per-thread buffers.
 const OWN_ROWS: f64 = 0.9;
-/// Share of the rows with samples whose owner the slices must say, too, to be believed of the others: as many as must be
-/// known before rows are placed by number.
+/// Share of the rows with samples whose owner the slices must say, too, to be believed of the others: as many as must
+/// be known before rows are placed by number.
 const AGREEING: f64 = 0.75;
 /// Largest number of distinct pages of a group, the same as for one object.
 const MOST_PAGES: u64 = 1 << 21;

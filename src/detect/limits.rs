@@ -74,8 +74,8 @@ pub const WHOLE_TOLERANCE: f64 = 10.0;
 /// to one.
 pub const MISPLACED: f64 = 3.0;
 
-/// Longest period searched for, as a part of the used part of the object: a second repeat shorter than a third of a period is no
-/// evidence.
+/// Longest period searched for, as a part of the used part of the object: a second repeat shorter than a third of a
+/// period is no evidence.
 pub const LONGEST_PERIOD: f64 = 1.0 / 1.3;
 
 /// Standard deviations by which early and late samples of a page must agree beyond chance for `irregular`: one chance
@@ -93,9 +93,9 @@ pub const SAMPLES_PER_SLICE: f64 = 2.0;
 /// Share of an object's samples that a phase must have: a shorter one cannot pay for moving the pages twice.
 pub const PHASE_SHARE: f64 = 0.05;
 
-/// Sightings of each page that a phase must have where each is seen once in a window (fault sampler): the order in which
-/// pages are first used in a window is that of one pass over the object, and which thread is first there says nothing of
-/// other passes. A second sighting is the first one that can agree.
+/// Sightings of each page that a phase must have where each is seen once in a window (fault sampler): the order in
+/// which pages are first used in a window is that of one pass over the object, and which thread is first there says
+/// nothing of other passes. A second sighting is the first one that can agree.
 pub const SIGHTINGS: f64 = 2.0;
 
 /// Evidence in nats with which further sightings of pages must tell that these belong to threads, or that they do not,

@@ -1,11 +1,12 @@
 //! How the work is divided over the kinds of threads that run beside each other, as the stages of a pipeline, and how
 //! many threads of each kind its work needs.
 //!
-//! As NumaPerf does (Zhao et al.: NumaPerf: Predictive NUMA Profiling, ICS 2021), work is counted in memory accesses, and
-//! the threads that there are are dealt out in that proportion. A kind counts if it runs beside the one with most work: kinds of
-//! different phases do not wait for each other. Main threads do not count, of which there is one, nor teams of OpenMP, whose size is no
-//! decision of the program, nor threads that spend their time in sleeping or reading: more of them do not work faster. Nor
-//! do those that do next to nothing, and where records of threads were lost nothing is known of who lived beside whom.
+//! As NumaPerf does (Zhao et al.: NumaPerf: Predictive NUMA Profiling, ICS 2021), work is counted in memory accesses,
+//! and the threads that there are are dealt out in that proportion. A kind counts if it runs beside the one with most
+//! work: kinds of different phases do not wait for each other. Main threads do not count, of which there is one, nor
+//! teams of OpenMP, whose size is no decision of the program, nor threads that spend their time in sleeping or reading:
+//! more of them do not work faster. Nor do those that do next to nothing, and where records of threads were lost
+//! nothing is known of who lived beside whom.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +17,8 @@ use crate::profile::record::FAULT;
 use crate::profile::records::{Thread, ThreadId, Waits};
 use crate::profile::summary::Summary;
 
-/// Times the most work of a thread with the proposed numbers that it must be now: a quarter of the time is worth a change.
+/// Times the most work of a thread with the proposed numbers that it must be now: a quarter of the time is worth a
+/// change.
 const KINDS_UNEVEN: f64 = 1.25;
 /// Standard deviations of counted accesses by which it must be above, so that chance makes no difference.
 const SURE: f64 = 4.5;
@@ -93,8 +95,8 @@ pub fn counts_work(summary: &Summary) -> bool {
     summary.header.sampling.sampler != FAULT
 }
 
-/// Whether the threads with most work have so much that other numbers of threads fit better, and threads that others can
-/// do without wait for them. Not of kinds of one name, which no advice can tell apart.
+/// Whether the threads with most work have so much that other numbers of threads fit better, and threads that others
+/// can do without wait for them. Not of kinds of one name, which no advice can tell apart.
 pub fn is_uneven(loads: &[KindLoad]) -> bool {
     let names: BTreeSet<&str> = loads.iter().map(|load| load.name.as_str()).collect();
     if names.len() < loads.len() {

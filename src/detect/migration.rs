@@ -6,8 +6,8 @@
 //! away, as the kernel says. A barrier that is passed by spinning moves no thread.
 //!
 //! OpenMP runtimes pass barriers by spinning, but for teams that have more threads than there are CPUs: then a thread
-//! that waits gives its CPU to those it waits for (libgomp's manual, GOMP_SPINCOUNT). Such waits say nothing about the program
-//! where each thread has a CPU.
+//! that waits gives its CPU to those it waits for (libgomp's manual, GOMP_SPINCOUNT). Such waits say nothing about the
+//! program where each thread has a CPU.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,8 +20,8 @@ use crate::profile::summary::{Summary, ratio};
 pub const MIGRATION_SCORE: f64 = 150.0;
 /// Seconds that a run has at least: in a shorter one the starts and ends of threads alone would pass the threshold.
 const LEAST_SECONDS: f64 = 1.0;
-/// Part of the life of an OpenMP team in which it has more threads than there are CPUs, from which on its waits are laid to
-/// that: most.
+/// Part of the life of an OpenMP team in which it has more threads than there are CPUs, from which on its waits are
+/// laid to that: most.
 const CROWDED: f64 = 0.5;
 
 /// The score of a run, and what it is made of.
@@ -68,8 +68,8 @@ impl Migration {
     }
 }
 
-/// The score; none where waits are not known (an earlier version, a kernel that does not tell), where those whose reason is
-/// not known would decide, or there is one thread.
+/// The score; none where waits are not known (an earlier version, a kernel that does not tell), where those whose
+/// reason is not known would decide, or there is one thread.
 pub fn migration(summary: &Summary) -> Option<Migration> {
     let (threads, cpus) = (&summary.threads, summary.header.topology.cpu_count());
     let found = of_threads(threads, summary.duration_ns(), summary.profiles.max(1))?;

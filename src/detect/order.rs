@@ -1,5 +1,5 @@
-//! Whether the order in which a call site allocates its instances belongs to the program, so that a rule can name them by
-//! their number.
+//! Whether the order in which a call site allocates its instances belongs to the program, so that a rule can name them
+//! by their number.
 
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::{Entry, Summary};

@@ -1,6 +1,6 @@
-//! Read-shared: shared without structure, and written only before many threads read it, as far as samples show: the read
-//! of a read-modify-write waits, so that its write has next to no samples, and nothing says that it never comes. A copy on
-//! every node would make all reads local, if there is none; no placement of a single copy can.
+//! Read-shared: shared without structure, and written only before many threads read it, as far as samples show: the
+//! read of a read-modify-write waits, so that its write has next to no samples, and nothing says that it never comes. A
+//! copy on every node would make all reads local, if there is none; no placement of a single copy can.
 
 use super::limits::{READ_ONLY_SAMPLES, READ_ONLY_SHARE, READ_ONLY_STRAY};
 use super::samples::Samples;

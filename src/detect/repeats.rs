@@ -6,8 +6,8 @@
 //! once in a window, and written so once, so two sightings of one kind are of two windows.
 //!
 //! Under slices that explain a share s of the sightings, two of one page have the same thread with the probability
-//! c + (1 - c) s^2, and under shared use with the probability c, that of two sightings of any pages. Neighbours with the
-//! same two threads are one observation: they may be so by the order of the threads alone.
+//! c + (1 - c) s^2, and under shared use with the probability c, that of two sightings of any pages. Neighbours with
+//! the same two threads are one observation: they may be so by the order of the threads alone.
 //!
 //! Where there is no second window, slices are believed that say where the pages of one thread end at many places,
 //! which no order of passes does, and with half of the confidence one slice for each thread.

@@ -1,10 +1,10 @@
 //! Cache lines that threads take from each other: whether by writing the same words or different ones, and the padding
 //! that cures the latter.
 //!
-//! The scores are those of NumaPerf (Zhao et al.: NumaPerf: Predictive NUMA Profiling, ICS 2021). A line is reported where
-//! its own score passes the threshold that NumaPerf has for a program, or where every eighth access takes it from another
-//! thread, however slow the run was; and only where the losses of its object take a part of the program's time that is
-//! worth a change. Small blocks that one thread writes and hands to others are no shared lines.
+//! The scores are those of NumaPerf (Zhao et al.: NumaPerf: Predictive NUMA Profiling, ICS 2021). A line is reported
+//! where its own score passes the threshold that NumaPerf has for a program, or where every eighth access takes it from
+//! another thread, however slow the run was; and only where the losses of its object take a part of the program's time
+//! that is worth a change. Small blocks that one thread writes and hands to others are no shared lines.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,8 +24,8 @@ pub use sampled::{SampledSharing, sampled_sharing};
 pub const SHARING_SCORE: f64 = 1.0;
 /// Accesses per millisecond to pages that another thread touched first, above which remote memory is reported (there).
 pub const REMOTE_SCORE: f64 = 1500.0;
-/// Accesses to a line for each of its invalidations up to which it is reported however slowly the run went. A line of eight
-/// numbers that one thread writes and another one reads, as at the border of two parts of an array, has sixteen.
+/// Accesses to a line for each of its invalidations up to which it is reported however slowly the run went. A line of
+/// eight numbers that one thread writes and another one reads, as at the border of two parts of an array, has sixteen.
 const OFTEN: u64 = 8;
 /// Invalidations below which a line is not reported for that.
 const LEAST: u64 = 128;
@@ -296,7 +296,8 @@ fn users(word: &SharedWord) -> (u64, u64) {
     (word.readers | word.writers, word.writers)
 }
 
-/// The most used written word, and the most used word of other threads (or, of true sharing, the other use of that word).
+/// The most used written word, and the most used word of other threads (or, of true sharing, the other use of that
+/// word).
 fn sides(
     words: &[SharedWord],
     kind: SharingKind,

@@ -9,8 +9,8 @@ use crate::profile::record::TRACE;
 use crate::profile::records::Waits;
 use crate::profile::summary::Summary;
 
-/// Share of the time in which threads could run that they must wait for a CPU, to have run in turns for lack of CPUs: with
-/// two threads on one CPU it is a half. Half of that is far from what a machine with enough CPUs shows.
+/// Share of the time in which threads could run that they must wait for a CPU, to have run in turns for lack of CPUs:
+/// with two threads on one CPU it is a half. Half of that is far from what a machine with enough CPUs shows.
 const WAITED: f64 = 0.25;
 
 /// Threads that hardly ran at the same time.

@@ -182,8 +182,8 @@ struct Pool {
 }
 
 impl Pool {
-    /// The pool of an entry of small objects that fill a page. A gap of more pages than all its objects fill says nothing
-    /// of them (heaps of different threads lie far apart), and is shortened to so many.
+    /// The pool of an entry of small objects that fill a page. A gap of more pages than all its objects fill says
+    /// nothing of them (heaps of different threads lie far apart), and is shortened to so many.
     fn of(entry: &Entry, page_size: u64) -> Option<Pool> {
         if entry.kind != ObjectKind::SmallHeap || entry.size < page_size {
             return None;

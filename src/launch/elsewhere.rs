@@ -1,5 +1,5 @@
-//! Launchers whose programs run elsewhere: as processes of a daemon, or on another machine. No recording of the launcher
-//! reaches them, so `numamma profile` has to stand behind it.
+//! Launchers whose programs run elsewhere: as processes of a daemon, or on another machine. No recording of the
+//! launcher reaches them, so `numamma profile` has to stand behind it.
 
 use std::ffi::OsStr;
 use std::path::Path;

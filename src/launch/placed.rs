@@ -88,7 +88,8 @@ pub fn read_policy(path: &Path, machine: &Machine) -> Result<Policy, String> {
     Ok(policy)
 }
 
-/// The nearest of the words that a message lists for one that is not known: "unknown field `globl`, expected one of ...".
+/// The nearest of the words that a message lists for one that is not known: "unknown field `globl`, expected one of
+/// ...".
 fn did_you_mean(message: &str) -> String {
     let mut words = message.split('`').skip(1).step_by(2);
     let unknown = words.next().filter(|_| message.starts_with("unknown ")).unwrap_or_default();

@@ -1,7 +1,8 @@
 //! Commands whose work is to start other programs: scripts, shells, make, launchers of MPI, env, time, interpreters.
 //!
 //! What is recorded of such a command is the program that it starts. Any program may start others; only those whose
-//! name says so, and statically linked ones, are followed without being asked to, so that for all others nothing changes.
+//! name says so, and statically linked ones, are followed without being asked to, so that for all others nothing
+//! changes.
 
 use std::path::Path;
 
@@ -33,8 +34,8 @@ pub fn starts_programs(program: &Executable) -> bool {
     is_script || is_known(&program.path) || file.is_ok_and(|file| is_known(&file))
 }
 
-/// Whether `program` is looked through without being asked to: also a statically linked one, of whose own memory neither
-/// library could know anything.
+/// Whether `program` is looked through without being asked to: also a statically linked one, of whose own memory
+/// neither library could know anything.
 pub fn may_start_programs(program: &Executable) -> bool {
     program.is_static || starts_programs(program)
 }

@@ -1,9 +1,9 @@
 //! One numbering for several profiles: the same module, thread or object of another process gets the same number.
 //!
 //! A module is the same by its build-id, without one by its path. A thread is the same by how it came about: start
-//! routines, the places that create them, and slots (`detect::roles::paths`). An object is the same by what a policy names
-//! it by: a variable by module, address and name; an allocation by its call stack and class of sizes; a mapping by its
-//! name, in which numbers do not count (process ids).
+//! routines, the places that create them, and slots (`detect::roles::paths`). An object is the same by what a policy
+//! names it by: a variable by module, address and name; an allocation by its call stack and class of sizes; a mapping
+//! by its name, in which numbers do not count (process ids).
 
 use std::collections::HashMap;
 
@@ -65,7 +65,8 @@ pub(super) struct Catalog {
     pub stacks: CallStacks,
 }
 
-/// A profile in the numbers of a catalog, its times as parts of [`RUN`]; without modules and names, which the catalog has.
+/// A profile in the numbers of a catalog, its times as parts of [`RUN`]; without modules and names, which the catalog
+/// has.
 #[derive(Debug)]
 pub(super) struct Process {
     pub summary: Summary,

@@ -8,8 +8,8 @@ use crate::profile::summary::Entry;
 
 /// Threads and parts of an object that are told apart.
 const SIDE: usize = 16;
-/// Share of a process's cost from which an object is kept: below what matters anywhere, so that an object that is hot in
-/// one process can be compared with the others.
+/// Share of a process's cost from which an object is kept: below what matters anywhere, so that an object that is hot
+/// in one process can be compared with the others.
 const LEAST: f64 = HOT_SHARE / 4.0;
 /// Ratio of shares or sizes from which processes differ. A run of a parallel program easily varies by half, and what an
 /// advice weighs by an object's cost does not change by less.
@@ -44,7 +44,8 @@ pub struct Use {
 pub struct Digest {
     /// Objects by their number.
     pub objects: BTreeMap<u32, Use>,
-    /// Cost of the objects that a placement can reach. What a rank that waits for others reads meanwhile is none of them.
+    /// Cost of the objects that a placement can reach. What a rank that waits for others reads meanwhile is none of
+    /// them.
     pub cost: f64,
     /// Accesses to them.
     pub accesses: u64,
@@ -176,8 +177,8 @@ fn is_apart(own: f64, other: f64) -> bool {
 /// deviations of a normal distribution, whose median deviation is 0.6745 of one.
 const FAR: f64 = 3.0 / 0.6745;
 
-/// Whether a process's cost of an object is out of the usual: far from the median as others go, at least twice or half of
-/// it, and by [`SHARE_APART`] of what a process costs on average.
+/// Whether a process's cost of an object is out of the usual: far from the median as others go, at least twice or half
+/// of it, and by [`SHARE_APART`] of what a process costs on average.
 pub(super) fn is_outlier(cost: f64, median: f64, spread: f64, mean: f64) -> bool {
     let away = (cost - median).abs();
     away > FAR * spread && cost.max(median) >= APART * cost.min(median) && away >= SHARE_APART * mean

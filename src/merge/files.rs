@@ -24,8 +24,8 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// The profiles behind names: files as they are, of directories every regular file ending in `.prof`, in the order of the
-/// numbers in their names. A file that is named twice counts once.
+/// The profiles behind names: files as they are, of directories every regular file ending in `.prof`, in the order of
+/// the numbers in their names. A file that is named twice counts once.
 pub fn listed(names: &[PathBuf]) -> (Vec<PathBuf>, Vec<LeftOut>) {
     let (mut files, mut left_out) = (Vec::new(), Vec::new());
     for name in names {

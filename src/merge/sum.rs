@@ -13,7 +13,8 @@ use super::object::Sum;
 use crate::profile::records::{Ended, Frame, Header, Idle, Location, Stats, Thread, ThreadId};
 use crate::profile::summary::{CallStacks, SpinTally, Summary, rank};
 
-/// Cells kept of all objects together, their parts by code included: 60 bytes each, and as many as one profile may have.
+/// Cells kept of all objects together, their parts by code included: 60 bytes each, and as many as one profile may
+/// have.
 const MOST_CELLS: usize = 1 << 21;
 
 /// Most halvings of the cells.

@@ -144,7 +144,8 @@ impl Writer {
     /// Appends one record as one chunk. After an error (disk full) the file still reads up to the
     /// chunk before.
     pub fn append(&mut self, record: &Record) -> io::Result<()> {
-        let plain = postcard::to_stdvec(record).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+        let plain = postcard::serialize_with_flavor::<_, _, Vec<u8>>(record, Plain(Vec::new()))
+            .map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
         if (plain.len() as u32 > MAX_PLAIN / 2 || decoded_size(&plain) > MAX_DECODED / 2)
             && let Some((first, second)) = record.halves()
         {
@@ -161,6 +162,32 @@ impl Writer {
         self.written.bytes += chunk.len() as u64;
         self.written.chunks += 1;
         Ok(())
+    }
+}
+
+/// Bytes of a record. Numbers, of which most have one to three, are not copied by a call for each.
+struct Plain(Vec<u8>);
+
+impl postcard::ser_flavors::Flavor for Plain {
+    type Output = Vec<u8>;
+
+    #[inline(always)]
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.0.push(byte);
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        match bytes.len() {
+            0..16 => bytes.iter().for_each(|byte| self.0.push(*byte)),
+            _ => self.0.extend_from_slice(bytes),
+        }
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<Vec<u8>> {
+        Ok(self.0)
     }
 }
 

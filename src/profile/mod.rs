@@ -13,6 +13,8 @@ pub mod compact;
 pub mod file;
 pub(crate) mod folded;
 pub mod perf;
+#[cfg(test)]
+pub(crate) mod random;
 pub(crate) mod ranges;
 pub mod record;
 pub mod records;

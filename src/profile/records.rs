@@ -241,8 +241,8 @@ impl FreeCount {
     }
 }
 
-/// Frees of the blocks of one call site that were seen, cumulative; the last record counts. Those of blocks that were not
-/// reported, because the program allocates so often, are not among them.
+/// Frees of the blocks of one call site that were seen, cumulative; the last record counts. Those of blocks that were
+/// not reported, because the program allocates so often, are not among them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SiteFrees {
     /// Call site.

@@ -117,8 +117,8 @@ fn row(sample: &Sample, base: Option<&[f64]>, memory_nodes: usize) -> Row {
 
 /// Runs in which loading the apply library may weigh: it takes some milliseconds of each (docs/measurements.md).
 const SHORT_S: f64 = 0.1;
-/// A time is an outlier when it is so many times the median absolute deviation from the median: 3 standard deviations of
-/// normal times, 1.4826 deviations each (Iglewicz and Hoaglin, 1993).
+/// A time is an outlier when it is so many times the median absolute deviation from the median: 3 standard deviations
+/// of normal times, 1.4826 deviations each (Iglewicz and Hoaglin, 1993).
 const OUTLIER: f64 = 3.0 * 1.4826;
 /// Share of the median by which a time differs at least to be an outlier: less matters to nobody.
 const OUTLIER_LEAST: f64 = 0.05;

@@ -1,5 +1,5 @@
-//! A difference of two profiles for scripts. Names are part of the interface: fields may be added, none renamed or removed.
-//! Shares are 0 to 1, their changes -1 to 1, times seconds, sizes bytes.
+//! A difference of two profiles for scripts. Names are part of the interface: fields may be added, none renamed or
+//! removed. Shares are 0 to 1, their changes -1 to 1, times seconds, sizes bytes.
 
 use serde_json::{Value, json};
 

@@ -51,8 +51,8 @@ pub struct Frame {
     pub objects: Vec<String>,
 }
 
-/// The screen. `chosen`: name of the object whose pages are shown, else the first; `keys`: what keys do; `height`: lines,
-/// none without a limit.
+/// The screen. `chosen`: name of the object whose pages are shown, else the first; `keys`: what keys do; `height`:
+/// lines, none without a limit.
 pub fn frame(view: &View, before: &Before, chosen: Option<&str>, keys: &str, height: Option<usize>) -> Frame {
     let width = view.options.width;
     let mut frame = Frame { lines: vec![head(view, before, width), middle(keys, width)], ..Frame::default() };

@@ -114,8 +114,8 @@ impl<'a> View<'a> {
         self.patterns.get(entry.id as usize)
     }
 
-    /// Accesses to an entry of all threads, or of one, by the first toucher of their page. Successive threads of one slot,
-    /// as in a pool that is made anew for every step, count as one.
+    /// Accesses to an entry of all threads, or of one, by the first toucher of their page. Successive threads of one
+    /// slot, as in a pool that is made anew for every step, count as one.
     pub fn by_others(&self, entry: &Entry, of: Option<ThreadId>) -> ByOthers {
         entry.by_others(of, |thread| self.roles.place(thread))
     }

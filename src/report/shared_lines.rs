@@ -50,7 +50,8 @@ pub(super) fn render(out: &mut String, view: &View, width: usize) {
     table(out, columns(view, shown), width, MIN_NAME, view.options.color);
 }
 
-/// What stands in place of the table. The score is the sum of all lines, and also of what costs the run next to nothing.
+/// What stands in place of the table. The score is the sum of all lines, and also of what costs the run next to
+/// nothing.
 fn none_reported(score: f64) -> &'static str {
     if score > SHARING_SCORE {
         "no line alone is lost so often, or its losses take too small a part of the time, that a change of it would pay"

@@ -48,9 +48,9 @@ impl Caches {
     /// A machine of whose caches nothing is known: every access is priced as one to memory.
     pub const UNKNOWN: Caches =
         Caches { second: Cache { bytes: 0, cpus: 1 }, last: Cache { bytes: 0, cpus: 1 }, source: CacheSource::Unknown };
-    /// The least that a CPU of a machine with several nodes finds in caches: the second level of Intel's from Nehalem to
-    /// Broadwell and of POWER7, 256 KiB; AMD's and later ones have more, and ThunderX has as much for each CPU in one
-    /// cache of a node.
+    /// The least that a CPU of a machine with several nodes finds in caches: the second level of Intel's from Nehalem
+    /// to Broadwell and of POWER7, 256 KiB; AMD's and later ones have more, and ThunderX has as much for each CPU in
+    /// one cache of a node.
     pub const LEAST: Caches = Caches { second: Cache { bytes: 256 << 10, cpus: 1 }, ..Caches::UNKNOWN };
     /// A machine without caches: every access is one to memory.
     pub const NONE: Caches = Caches { source: CacheSource::Described, ..Caches::UNKNOWN };

@@ -184,8 +184,8 @@ impl Hardware {
         self.figures = figures(&self.topology, &[&self.sourced]);
     }
 
-    /// The machine as an hwloc XML file, with the measured latencies and bandwidths or those of HMAT, and without caches
-    /// that an emulator makes up.
+    /// The machine as an hwloc XML file, with the measured latencies and bandwidths or those of HMAT, and without
+    /// caches that an emulator makes up.
     pub fn xml(&self) -> String {
         let outer = if self.emulated { Vec::new() } else { self.cpus.outer.clone() };
         let cpus = Cpus { outer, ..self.cpus.clone() };

@@ -188,6 +188,27 @@ fn a_program_and_code_of_the_assembler_come_through_a_pipe() {
     assert_eq!(ran.stdout, "42\n", "{}", ran.stderr);
 }
 
+/// As newer compilers may write names, and as a file with assembler code may extend the assembler.
+#[test]
+fn code_of_the_assembler_may_quote_names_and_have_a_macro_for_calls() {
+    let tracing = Tracing::new("quoted");
+    for (name, before, call, behind) in [
+        ("quoted", "", "\"answer\"", ""),
+        ("hook", "lea used(%rip), %rdi\n", "\"__tsan_read8\"\n call \"answer\"", ""),
+        ("macro", ".macro call target\n callq \\target\n .endm\n", "answer", ".purgem call\n"),
+    ] {
+        let source = format!(
+            "long used; __asm__(R\"(\n .text\nanswer: mov $42, %eax\n ret\nasked: sub $8, %rsp\n {before} call {call}\n\
+             {behind} add $8, %rsp\n ret\n)\"); int asked(void); int main(void) {{ used = asked(); return used; }}\n"
+        );
+        let (file, program) = (tracing.dir.join(format!("{name}.c")), tracing.dir.join(name));
+        std::fs::write(&file, source).unwrap();
+        let flags = tracing.flags("gcc");
+        run(plain("gcc").args(&flags).args(["-O2", "-std=gnu17", "-o"]).arg(&program).arg(&file)).success();
+        assert_eq!(run(&mut plain(&program)).status.code(), Some(42), "{name}");
+    }
+}
+
 /// By a build that takes no LDFLAGS: the linker finds the library of the compiler.
 #[test]
 fn a_program_that_is_linked_without_our_flags_is_counted() {
@@ -319,9 +340,20 @@ fn without_memory_for_each_instruction_pages_and_threads_are_counted() {
     let (ran, counts) = tracing.profile(&["--max-memory", "64M"], &program);
     assert!(ran.stderr.contains("no memory was left for counters of single instructions"), "{}", ran.stderr);
     let pages = counts.pages("crowd");
-    assert_eq!(pages.len(), 32 * 16);
+    assert_eq!(pages.len(), 160 * 16);
     let own = |page: u64| pages[page as usize / 16 * 16].1;
-    assert!(pages.iter().all(|p| (p.1, p.2, p.3) == (own(p.0), 0, 4096)), "{}\n{pages:?}", ran.stderr);
+    let writes = |page: u64| 1024 + u64::from(page.is_multiple_of(16));
+    assert!(pages.iter().all(|p| (p.1, p.2, p.3) == (own(p.0), 0, writes(p.0))), "{}\n{pages:?}", ran.stderr);
+}
+
+/// The recorder gives back what threads have left before those that begin then lack it.
+#[test]
+fn threads_of_a_wave_count_in_the_memory_of_the_wave_before() {
+    let tracing = Tracing::new("waves");
+    let program = tracing.compile("gcc", "gcc", "waves.c", &["-pthread"]);
+    let (ran, counts) = tracing.profile(&["--max-memory", "64M"], &program);
+    assert!(!ran.stderr.contains("no memory was left"), "{}", ran.stderr);
+    assert_eq!(counts.total("waves"), (0, 12 * 8 * 16 * 3072), "{}", ran.stderr);
 }
 
 #[test]

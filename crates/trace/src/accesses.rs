@@ -18,8 +18,8 @@ const WRITE: u32 = 1;
 
 global_asm!(include_str!("thread.s"));
 
-/// Counts one access at the address in rdi by the instruction behind the call; with its kind in `$kind`. Goes to the end
-/// of the function it stands in.
+/// Counts one access at the address in rdi by the instruction behind the call; with its kind in `$kind`. Goes to the
+/// end of the function it stands in.
 macro_rules! count_one {
     ($kind:expr) => {
         naked_asm!(

@@ -1,6 +1,6 @@
 #!/bin/sh
-# as ARGUMENTS: gcc runs it as the assembler, by -B, under that name. Where what gcc has written calls hooks, lets
-# keep.awk change it, and the real one read inline.s before it.
+# as ARGUMENTS: gcc runs it as the assembler, by -B, under that name. Where what gcc has written calls hooks and has no
+# macro `call` of its own, lets keep.awk change it, and the real one read inline.s before it.
 own=${0%/*}
 # In that variable gcc tells its helpers what -B has named.
 real=$(unset COMPILER_PATH; "${COLLECT_GCC:-gcc}" -print-prog-name=as)
@@ -11,8 +11,10 @@ if [ "$before" = -o ]; then
     # Without a file behind the output file (gcc -pipe), or with `-`, it reads what it is sent.
     last=-
     set -- "$@" /dev/stdin
-elif [ "$last" != - ] && ! grep -qs __tsan_ "$last"; then
-    exec "$real" "$@"
+elif [ "$last" != - ]; then
+    if ! grep -qs __tsan_ "$last" || grep -qis '\.macro[[:space:]][[:space:]]*call\([[:space:],]\|$\)' "$last"; then
+        exec "$real" "$@"
+    fi
 fi
 command -v awk >/dev/null || exec "$real" "$own/inline.s" "$@"
 # Without the last one.

@@ -1,11 +1,11 @@
-//! What a thread keeps in this process: for each instruction the page that it accessed last and the counter of both, and
-//! the table with the counters.
+//! What a thread keeps in this process: for each instruction the page that it accessed last and the counter of both,
+//! and the table with the counters.
 //!
 //! A block lies in memory that is zeroed in a forked child, where no line matches then and a new table is taken: the
 //! counters belong to the thread of the parent.
 //!
-//! A signal handler may run hooks while its thread is in [`count`]. It then finds the block busy, uses the table without
-//! changing lines or the choice of the table, and so leaves nothing that the interrupted call could miss.
+//! A signal handler may run hooks while its thread is in [`count`]. It then finds the block busy, uses the table
+//! without changing lines or the choice of the table, and so leaves nothing that the interrupted call could miss.
 
 use core::cell::{Cell, UnsafeCell};
 use core::mem::offset_of;
@@ -22,26 +22,31 @@ use crate::lines::{Ends, Line, OfFile};
 use crate::process::{self, Traced};
 use crate::sharing::{Access, FILTER, Sharing, sharing};
 
-/// Instructions that have a line of their own: those of a loop are closer to each other than 4 KiB, and a call takes five
-/// bytes, so that no two calls have the same four.
+/// Instructions that have a line of their own: those of a loop are closer to each other than 4 KiB, and a call takes
+/// five bytes, so that no two calls have the same four.
 const LINES: usize = 1024;
 /// Bits of an instruction's address that say where its line is: eight times them is the offset.
 pub const LINE_MASK: usize = (LINES - 1) << 2;
 // What fast.s and thread.s say.
 const _: () = assert!(size_of::<Line>() == 8 << 2 && PAGE_SHIFT == 12 && LINE_MASK == 0xffc);
 const _: () = assert!(size_of::<[Line; LINES]>() == 32768);
-/// A thread that is switched off has the lines of nobody so many bytes further on; no other address of lines has this bit.
+/// A thread that is switched off has the lines of nobody so many bytes further on; no other address of lines has this
+/// bit.
 const OFF: usize = 64;
 /// Files of a program with hooks of their own that are as fast as those of the program.
 const FILES: usize = 30;
-/// Steps from one size of a thread's tables to the next: a factor of four.
+/// Steps from one size of a thread's tables to the next: a factor of four, and of two once all tables together take
+/// more than [`ROOMY_PART`] of the memory for them. Many threads then do not take memory that they have no counts for.
 const GROWTH: u32 = 2;
+const ROOMY_PART: u64 = 16;
 /// Calls that find the block busy after which the interrupted call is taken for one that a signal handler left by
 /// longjmp.
 const MOST_NESTED: u32 = 1 << 16;
 /// Waits of [`WAIT_NS`] for the recorder to give memory back: one second. It does so 50 times a second.
 const WAITS: u32 = 200;
 const WAIT_NS: i64 = 5_000_000;
+/// The same while it has enough to give back: 10 seconds, as it has that much to do or its CPU does other work.
+const WAITS_FOR_ENDED: u32 = 2000;
 /// Calls without room for one that asks for memory, when there was none after that wait.
 const ASK_EVERY: u32 = 4096;
 
@@ -64,8 +69,8 @@ struct Block {
     /// Calls that found no room in the table.
     asked: Cell<u32>,
     table: UnsafeCell<Option<Table>>,
-    /// The tables before, the last one first: what a signal handler interrupts may still have the address of a counter in
-    /// one, and the handler may access so much that the table is replaced twice.
+    /// The tables before, the last one first: what a signal handler interrupts may still have the address of a counter
+    /// in one, and the handler may access so much that the table is replaced twice.
     previous: UnsafeCell<[Option<Table>; 2]>,
     /// What the hooks of other files than this library keep of the thread.
     files: [Cell<*const Thread>; FILES],
@@ -103,8 +108,8 @@ pub struct Thread {
     block: Cell<*const Block>,
     /// The lines of nobody, of the same file: nothing is ever stored there.
     nobody: *const Block,
-    /// Of a file with lines of its own ([`crate::lines`]), which alone has this: bytes from these to those of the thread,
-    /// 0 without.
+    /// Of a file with lines of its own ([`crate::lines`]), which alone has this: bytes from these to those of the
+    /// thread, 0 without.
     pub lines_behind: Cell<usize>,
 }
 
@@ -147,14 +152,14 @@ pub fn count_for(file: &Thread, address: u64, write: bool, ip: u64) {
     count_in(file, address, write, ip, 1);
 }
 
-/// Counts one access for code of a file that has lines of its own, whose ends are given. `line` is the one that it found,
-/// of the thread or of the file.
+/// Counts one access for code of a file that has lines of its own, whose ends are given. `line` is the one that it
+/// found, of the thread or of the file.
 pub fn count_at(file: &Thread, address: u64, write: bool, ip: u64, line: *const Line, ends: &Ends) {
     let Some(traced) = process::traced() else { return };
     let own = (line as usize).wrapping_sub(file.lines_behind.get());
     let counted = block(file, traced).is_some_and(|block| {
         let lines = block.lines_of(file, ends).and_then(|of| Some((of, of.line(own)?)));
-        block.count(traced, lines, address, write, ip, 1)
+        block.count(traced, Accesses { lines, address, write, ip, count: 1 })
     });
     if !counted {
         traced.map.header().lost.fetch_add(1, Ordering::Relaxed);
@@ -163,7 +168,8 @@ pub fn count_at(file: &Thread, address: u64, write: bool, ip: u64, line: *const 
 
 fn count_in(file: &Thread, address: u64, write: bool, ip: u64, count: u64) {
     let Some(traced) = process::traced() else { return };
-    let counted = block(file, traced).is_some_and(|block| block.count(traced, None, address, write, ip, count));
+    let accesses = Accesses { lines: None, address, write, ip, count };
+    let counted = block(file, traced).is_some_and(|block| block.count(traced, accesses));
     if !counted {
         traced.map.header().lost.fetch_add(count, Ordering::Relaxed);
     }
@@ -274,8 +280,8 @@ fn new_block() -> Option<*mut Block> {
 fn forget_page(page: u64) {
     let last = last_byte(page << PAGE_SHIFT);
     let mut block = NEWEST.load(Ordering::Acquire);
-    // SAFETY: blocks are never unmapped, and of another thread's only atomic fields are used. In a forked child those of
-    // the parent are zero, and end the list.
+    // SAFETY: blocks are never unmapped, and of another thread's only atomic fields are used. In a forked child those
+    // of the parent are zero, and end the list.
     while let Some(known) = unsafe { block.as_ref() } {
         known.lines.iter().chain(known.of_files.iter().flat_map(OfFile::used)).for_each(|line| line.forget_page(last));
         block = known.older.load(Ordering::Relaxed);
@@ -331,19 +337,22 @@ unsafe extern "C" fn thread_ends(block: *mut libc::c_void) {
     eras::thread_ends();
 }
 
+/// Accesses of one page by an instruction.
+#[derive(Clone, Copy)]
+struct Accesses<'l> {
+    /// The line of the instruction, where it has one of its own, and those of its file.
+    lines: Option<(&'l OfFile, &'l Line)>,
+    address: u64,
+    write: bool,
+    ip: u64,
+    count: u64,
+}
+
 impl Block {
-    /// `lines`: the line of the instruction, where it has one of its own, and those of its file.
-    fn count(
-        &self,
-        traced: Traced,
-        lines: Option<(&OfFile, &Line)>,
-        address: u64,
-        write: bool,
-        ip: u64,
-        count: u64,
-    ) -> bool {
+    fn count(&self, traced: Traced, accesses: Accesses) -> bool {
         if self.busy.get() && self.nested.get() < MOST_NESTED {
             self.nested.set(self.nested.get() + 1);
+            let Accesses { address, write, ip, count, .. } = accesses;
             let key = writer::key(address, writer::site(traced.map, ip, write));
             // SAFETY: the call that is interrupted replaces the table only by a complete one.
             let table = unsafe { (*self.table.get()).as_ref() };
@@ -351,20 +360,13 @@ impl Block {
         }
         self.busy.set(true);
         self.nested.set(0);
-        let counted = self.count_alone(traced, lines, address, write, ip, count);
+        let counted = self.count_alone(traced, accesses);
         self.busy.set(false);
         counted
     }
 
-    fn count_alone(
-        &self,
-        traced: Traced,
-        lines: Option<(&OfFile, &Line)>,
-        address: u64,
-        write: bool,
-        ip: u64,
-        count: u64,
-    ) -> bool {
+    fn count_alone(&self, traced: Traced, accesses: Accesses) -> bool {
+        let Accesses { lines, address, write, ip, count } = accesses;
         let line = lines.map_or(&self.lines[(ip as usize & LINE_MASK) >> 2], |(_, line)| line);
         let site = line.site(ip, write).unwrap_or_else(|| writer::site(traced.map, ip, write));
         let Some(key) = writer::key(address, site) else { return false };
@@ -407,7 +409,10 @@ impl Block {
         let _errno = Saved::now();
         // SAFETY: the block is busy, so that only this call changes the tables.
         let table = unsafe { (*self.table.get()).as_ref() };
-        let shift = table.map_or(FIRST_SHIFT, |table| (table.shift() + GROWTH).min(MOST_SHIFT));
+        let header = traced.map.header();
+        let is_roomy = header.bytes.load(Ordering::Relaxed) <= header.limit / ROOMY_PART;
+        let growth = if is_roomy { GROWTH } else { 1 };
+        let shift = table.map_or(FIRST_SHIFT, |table| (table.shift() + growth).min(MOST_SHIFT));
         let Some(new) = wait_for_table(traced, shift) else { return };
         self.replace_table(traced, new);
     }
@@ -439,8 +444,8 @@ impl Block {
         }
     }
 
-    /// Notes that the hooks of a file have the address of this block; false when there is no room for it, and they do not
-    /// get it.
+    /// Notes that the hooks of a file have the address of this block; false when there is no room for it, and they do
+    /// not get it.
     fn remember(&self, file: &Thread) -> bool {
         let is = |place: &&Cell<*const Thread>| core::ptr::eq(place.get(), file);
         let place = self.files.iter().find(is).or_else(|| self.files.iter().find(|place| place.get().is_null()));
@@ -486,15 +491,21 @@ impl Block {
     }
 }
 
-/// A table of 2^`shift` slots, or else a smaller one; waits for the recorder if it must.
+/// A table of 2^`shift` slots, or else a smaller one; waits for the recorder if it must. A smaller one would be full
+/// soon: it is not taken while the memory for a large one comes back.
 fn wait_for_table(traced: Traced, shift: u32) -> Option<Table> {
-    let any = || (FIRST_SHIFT..=shift).rev().step_by(GROWTH as usize).find_map(|shift| traced.table(shift));
-    for _ in 0..WAITS {
-        if let Some(table) = any() {
+    let header = traced.map.header();
+    for wait in 0..WAITS_FOR_ENDED {
+        let comes_back = Table::will_fit(traced.map, shift);
+        if wait >= WAITS && !comes_back {
+            break;
+        }
+        let least = if comes_back && wait < WAITS { shift } else { FIRST_SHIFT };
+        if let Some(table) = (least..=shift).rev().find_map(|shift| traced.table(shift)) {
             STARVED.store(false, Ordering::Relaxed);
             return Some(table);
         }
-        if traced.map.header().stop.load(Ordering::Relaxed) != 0 {
+        if header.stop.load(Ordering::Relaxed) != 0 {
             process::OFF.store(1, Ordering::Relaxed);
             return None;
         }

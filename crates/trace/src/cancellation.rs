@@ -1,7 +1,7 @@
-//! A thread with asynchronous cancellation (pthread_setcanceltype(3)) may be cancelled at any instruction. The C library
-//! then unwinds it from there: Rust's frames do not allow that at all of their instructions, and the process would be
-//! aborted; and what a thread keeps would be left half changed. So the functions behind the hooks run with deferred
-//! cancellation, and a cancellation that has come meanwhile is acted on behind them.
+//! A thread with asynchronous cancellation (pthread_setcanceltype(3)) may be cancelled at any instruction. The C
+//! library then unwinds it from there: Rust's frames do not allow that at all of their instructions, and the process
+//! would be aborted; and what a thread keeps would be left half changed. So the functions behind the hooks run with
+//! deferred cancellation, and a cancellation that has come meanwhile is acted on behind them.
 
 use core::ffi::c_int;
 
@@ -13,8 +13,8 @@ unsafe extern "C-unwind" {
     pub fn pthread_setcanceltype(new: c_int, old: *mut c_int) -> c_int;
 }
 
-/// Defines `$name`, which calls `$function` with the same arguments, at most six in general registers, and returns what it
-/// does, in rax.
+/// Defines `$name`, which calls `$function` with the same arguments, at most six in general registers, and returns what
+/// it does, in rax.
 macro_rules! with_deferred_cancellation {
     ($(#[$attribute:meta])* $name:ident => $function:path) => {
         $(#[$attribute])*

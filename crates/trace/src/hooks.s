@@ -1,5 +1,6 @@
-# The hooks of loads and stores as an object file that is linked into the program: called directly, they take half of the
-# time of a call into a shared library, and they shadow those of libtsan.so.2. Weak: a build may name the file twice.
+# The hooks of loads and stores as an object file that is linked into the program: called directly, they take half of
+# the time of a call into a shared library, and they shadow those of libtsan.so.2. Weak: a build may name the file
+# twice.
 	.intel_syntax noprefix
 	.include "thread.s"
 
@@ -43,8 +44,9 @@
 	nothing __tsan_func_entry
 	nothing __tsan_func_exit
 
-# The C library's functions for memory and strings, as this file of the program calls them. They go on in strings.rs, with
-# the instruction behind the call in the register of one more argument. A program that has its own is left with that.
+# The C library's functions for memory and strings, as this file of the program calls them. They go on in strings.rs,
+# with the instruction behind the call in the register of one more argument. A program that has its own is left with
+# that.
 	.macro function name, caller
 	.p2align 4
 	.weak \name

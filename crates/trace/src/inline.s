@@ -1,6 +1,6 @@
-# gcc's calls of the hooks of loads and stores as code in their place: a call takes longer than what the hook does. This is
-# assembled before what gcc has written, and makes `call` a macro. What is called that is none of these hooks is called as
-# it is written. The names are hidden, so that each file of a program has its own.
+# gcc's calls of the hooks of loads and stores as code in their place: a call takes longer than what the hook does. This
+# is assembled before what gcc has written, and makes `call` a macro. What is called that is none of these hooks is
+# called as it is written. The names are hidden, so that each file of a program has its own.
 	.ifndef numamma_trace_inline # a build may name it twice
 	.equ numamma_trace_inline, 1
 	.include "thread.s"
@@ -149,14 +149,14 @@ numamma_trace_again:
 	numamma_found = 0
 	.irp hook, __tsan_read, __tsan_unaligned_read
 	.irp size, 1, 2, 4, 8, 16
-	.ifeqs "\target", "*\hook\size@GOTPCREL(%rip)"
+	.ifc \target, *\hook\size@GOTPCREL(%rip)
 	numamma_found = 1
 	.endif
 	.endr
 	.endr
 	.irp hook, __tsan_write, __tsan_unaligned_write
 	.irp size, 1, 2, 4, 8, 16
-	.ifeqs "\target", "*\hook\size@GOTPCREL(%rip)"
+	.ifc \target, *\hook\size@GOTPCREL(%rip)
 	numamma_found = 2
 	.endif
 	.endr

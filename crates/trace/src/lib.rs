@@ -1,8 +1,8 @@
 //! libtsan.so.2 of NumaMMA: the functions that gcc and clang call before every memory access of a program compiled with
 //! `-fsanitize=thread`.
 //!
-//! It stands in the place of ThreadSanitizer's run-time library and looks for no data races: it counts. Beside a recorder
-//! ([`process`]) each thread counts its accesses by page and instruction in memory that the recorder owns
+//! It stands in the place of ThreadSanitizer's run-time library and looks for no data races: it counts. Beside a
+//! recorder ([`process`]) each thread counts its accesses by page and instruction in memory that the recorder owns
 //! (`numamma_channel::trace`). Without one the hooks return at once.
 //!
 //! [`accesses`] has the hooks of loads and stores, whose common case is ten instructions of assembly: the line of the
@@ -12,8 +12,8 @@
 //! operations, which these hooks replace, [`ranges`] the copies and fills of structures, [`strings`] the C library's
 //! functions for memory and strings, and [`ignored`] what ThreadSanitizer needs and a count does not.
 //!
-//! The library never aborts, exits, prints, changes errno or allocates on the program's heap. A thread waits only when it
-//! needs memory that the recorder has not given back yet, for one second at most.
+//! The library never aborts, exits, prints, changes errno or allocates on the program's heap. A thread waits only when
+//! it needs memory that the recorder has not given back yet, for one second at most.
 
 mod accesses;
 mod atomics;

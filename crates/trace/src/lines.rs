@@ -1,9 +1,9 @@
-//! Lines of the code that counts in the place of its calls of hooks (inline.s): each access of a file of the program has a
-//! line of its own, and so has each thread for it.
+//! Lines of the code that counts in the place of its calls of hooks (inline.s): each access of a file of the program
+//! has a line of its own, and so has each thread for it.
 //!
-//! A file has one line for each access in its zeroed data, where nothing is ever stored. A thread gets as many that begin
-//! so far behind these as the file's part of the thread says; before that its accesses find the empty ones. Lines in use
-//! are listed, so that a thread that lets a page be watched need not look at those of all code.
+//! A file has one line for each access in its zeroed data, where nothing is ever stored. A thread gets as many that
+//! begin so far behind these as the file's part of the thread says; before that its accesses find the empty ones. Lines
+//! in use are listed, so that a thread that lets a page be watched need not look at those of all code.
 
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -26,8 +26,8 @@ static NOBODYS: AtomicU64 = AtomicU64::new(0);
 pub struct Line {
     /// 0: nothing is known of it.
     ip: AtomicU64,
-    /// Last byte of its page. [`NOWHERE`]: the counter is not kept. Other threads set that when the page becomes a watched
-    /// one.
+    /// Last byte of its page. [`NOWHERE`]: the counter is not kept. Other threads set that when the page becomes a
+    /// watched one.
     page: AtomicU64,
     /// Of the instruction at the page.
     counter: Cell<*const AtomicU64>,
@@ -51,7 +51,7 @@ impl Line {
         self.ip.load(Ordering::Relaxed) == 0
     }
 
-    /// The number of the instruction, if the line is its.
+    /// The number of an instruction, if the line was used last by that one.
     pub fn site(&self, ip: u64, write: bool) -> Option<u32> {
         (self.ip.load(Ordering::Relaxed) == ip && self.write.get() == write).then(|| self.tag.get() >> OFFSET_BITS)
     }
@@ -96,8 +96,8 @@ impl Ends {
     }
 }
 
-/// The lines that a thread has for a file, and behind them as many numbers: of the lines in use. All zero: none. What is
-/// set once stays, for the threads that have the block later, too.
+/// The lines that a thread has for a file, and behind them as many numbers: of the lines in use. All zero: none. What
+/// is set once stays, for the threads that have the block later, too.
 #[repr(C)]
 #[derive(Default)]
 pub struct OfFile {
@@ -135,8 +135,8 @@ impl OfFile {
         true
     }
 
-    /// Lets the code of the file find these lines in this thread, in whose static TLS `behind` is. They are empty then: the
-    /// file may be another one, at the address of one that was unloaded.
+    /// Lets the code of the file find these lines in this thread, in whose static TLS `behind` is. They are empty then:
+    /// the file may be another one, at the address of one that was unloaded.
     pub fn lend(&self, behind: &Cell<usize>) {
         self.used().for_each(|line| {
             line.forget();

@@ -128,8 +128,8 @@ fn open(name: &Name, pid: u32, parent: u32) -> Option<Open> {
 
 numamma_hook::prctl_entry!(Reactions { before: |_| {}, entered: || {}, refused: || {} });
 
-/// Zeroed memory that a forked child finds zeroed; none once the program has confined itself, which may then be killed for
-/// a system call that it does not expect.
+/// Zeroed memory that a forked child finds zeroed; none once the program has confined itself, which may then be killed
+/// for a system call that it does not expect.
 pub fn map(bytes: usize) -> Option<*mut c_void> {
     if sandbox::entered() { None } else { map_wiped_on_fork(bytes) }
 }
@@ -137,7 +137,7 @@ pub fn map(bytes: usize) -> Option<*mut c_void> {
 impl Traced {
     /// A table for the calling thread.
     pub fn table(self, shift: u32) -> Option<Table> {
-        if sandbox::entered() || self.map.header().stop.load(Ordering::Relaxed) != 0 {
+        if sandbox::entered() || self.map.header().stop.load(Ordering::Relaxed) != 0 || !Table::fits(self.map, shift) {
             return None;
         }
         // SAFETY: the name was complete before BASE was published.

@@ -37,8 +37,9 @@ struct Announced {
 
 static_tls!(fn announced() -> Announced, "numamma_trace_announced");
 
-/// For a structure that is assigned, gcc calls the hook of each side that is not constant, and then lets memcpy or memset
-/// do it if it is large. Whether the hooks of the two sides of such a call have counted it: what it reads, what it writes.
+/// For a structure that is assigned, gcc calls the hook of each side that is not constant, and then lets memcpy or
+/// memset do it if it is large. Whether the hooks of the two sides of such a call have counted it: what it reads, what
+/// it writes.
 pub fn counted_before(read: u64, write: u64, bytes: u64) -> (bool, bool) {
     let last = announced();
     let is_write = last.write.get() == (write, bytes);

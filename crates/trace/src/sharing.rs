@@ -2,9 +2,9 @@
 //!
 //! Each page that was accessed has a word in a table of this process. It belongs to the thread that accessed it first.
 //! When another thread uses it and one of both writes, the page is *watched*: no instruction keeps its counter, so that
-//! every access comes here, until it was used by one thread alone for some time. A page that one thread hands to another, as
-//! after a serial initialisation, stays with that one. A page that threads take from each other [`TAKES`] times is *counted*
-//! for the rest of the run.
+//! every access comes here, until it was used by one thread alone for some time. A page that one thread hands to
+//! another, as after a serial initialisation, stays with that one. A page that threads take from each other [`TAKES`]
+//! times is *counted* for the rest of the run.
 //!
 //! While no page is watched, an access costs nothing more, but for one comparison where an instruction goes to another
 //! page: `filter` has a byte for each page, modulo its size, that says how many of these pages are watched.
@@ -37,8 +37,8 @@ const ALONE: u64 = 64;
 const READ_ONLY: u64 = 1000;
 /// Periods that a watched page tells apart. With [`READ_ONLY`] less than 2^10, which is the room for both.
 const PERIODS: u64 = 4;
-/// Length of a period: threads that share a page and a CPU take it from each other several times in it, as a thread runs
-/// for 3 to 24 ms before others do (sched(7), EEVDF and CFS), on a busy machine among some others.
+/// Length of a period: threads that share a page and a CPU take it from each other several times in it, as a thread
+/// runs for 3 to 24 ms before others do (sched(7), EEVDF and CFS), on a busy machine among some others.
 const PERIOD_NS: u64 = 200_000_000;
 /// Accesses between two looks at the clock.
 const LOOK: u32 = 256;

@@ -5,11 +5,11 @@
 //! flags) call the C library's, and are not counted: the linker decides by file, so that nothing is asked at run time.
 //!
 //! Each counts the bytes that the function has to look at or to change, as [`ranges`] does: a string up to its
-//! terminator and with it, two blocks that are compared up to the first difference. The C library may read on to the end
-//! of a vector, which counts for nothing.
+//! terminator and with it, two blocks that are compared up to the first difference. The C library may read on to the
+//! end of a vector, which counts for nothing.
 //!
-//! A function whose name ends in `chk` is what gcc calls with `_FORTIFY_SOURCE`; the C library ends the program when the
-//! room is too small.
+//! A function whose name ends in `chk` is what gcc calls with `_FORTIFY_SOURCE`; the C library ends the program when
+//! the room is too small.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::sync::atomic::Ordering;
@@ -109,7 +109,8 @@ macro_rules! functions {
                 use super::*;
 
                 pub unsafe extern "C" fn counted($($argument: $type,)* $by: Caller) $(-> $result)? {
-                    // SAFETY: by the contract of the C library's function, which the program called with these arguments.
+                    // SAFETY: by the contract of the C library's function, which the program called with these
+                    // arguments.
                     unsafe { $body }
                 }
             }

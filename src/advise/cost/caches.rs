@@ -4,9 +4,10 @@
 //! A line that is used again before the thread has used as many other lines as the cache holds is still there (least
 //! recently used). With the rates at which a thread uses the lines of all its objects, the time T in which a cache is
 //! filled follows from `sum of W (1 - exp(-r T / W)) = C`, and a line of an object is found again with the probability
-//! `1 - exp(-r T / W)`, or, by a thread that goes through W in sequence, if `r T >= W` (Che, Tung and Wang, "Hierarchical Web Caching Systems", IEEE JSAC 20, 2002; Fricker, Robert and
-//! Roberts, "A Versatile and Accurate Approximation for LRU Cache Performance", ITC 24, 2012). W are the lines of the
-//! object that the thread uses, r the lines a second, C the lines of the cache.
+//! `1 - exp(-r T / W)`, or, by a thread that goes through W in sequence, if `r T >= W` (Che, Tung and Wang,
+//! "Hierarchical Web Caching Systems", IEEE JSAC 20, 2002; Fricker, Robert and Roberts, "A Versatile and Accurate
+//! Approximation for LRU Cache Performance", ITC 24, 2012). W are the lines of the object that the thread uses, r the
+//! lines a second, C the lines of the cache.
 //!
 //! The rates follow from the CPU time charged to each object and from the time that one line takes, which depends on
 //! where it is found. The search for both starts with everything in memory, so what the samples do not show to be in a

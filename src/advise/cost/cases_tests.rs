@@ -147,8 +147,8 @@ fn a_table_that_stays_in_the_caches_of_its_users_gains_nothing() {
     }
 }
 
-/// 16 KiB that all threads read stay in any caches, known or not; what they write does not, and neither does anything where
-/// an emulator has none.
+/// 16 KiB that all threads read stay in any caches, known or not; what they write does not, and neither does anything
+/// where an emulator has none.
 #[test]
 fn a_small_table_stays_in_caches_of_unknown_size() {
     let rule = |summary: &Summary, source: CacheSource| {
@@ -248,8 +248,8 @@ fn over_blocks(summary: &Summary, name: &str) -> f64 {
     time(name) / time("block-naive")
 }
 
-/// Far memory takes twice as long, so what is half far takes 1.5 times as long where no controller is full. A line of 64
-/// bytes in 85 ns for each of 64 threads is 48 GB/s, of nodes with 82 GB/s each.
+/// Far memory takes twice as long, so what is half far takes 1.5 times as long where no controller is full. A line of
+/// 64 bytes in 85 ns for each of 64 threads is 48 GB/s, of nodes with 82 GB/s each.
 #[test]
 fn code_that_follows_pointers_fills_no_controller() {
     let chained = private_blocks(AddressKind::Chained, (1, 0, 0));

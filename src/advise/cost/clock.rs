@@ -62,8 +62,8 @@ struct Slot {
 pub enum Charge {
     /// The CPU time of their samples.
     Cost,
-    /// All CPU time of the run, each access this part of it, ns. The fault sampler sees one use of a page by a thread in
-    /// each window, which says nothing of the time that took.
+    /// All CPU time of the run, each access this part of it, ns. The fault sampler sees one use of a page by a thread
+    /// in each window, which says nothing of the time that took.
     Share(f64),
     /// One, in a profile without times.
     One,
@@ -118,15 +118,16 @@ impl Clock {
         self.slice_of.get(usize::from(slot)).copied().unwrap_or(0).into()
     }
 
-    /// Time in which threads run when every access is as fast as recorded, ns. On a busy machine the run takes longer, by
-    /// as much as threads wait for a CPU, which says nothing of the program; what placements save is compared with this.
+    /// Time in which threads run when every access is as fast as recorded, ns. On a busy machine the run takes longer,
+    /// by as much as threads wait for a CPU, which says nothing of the program; what placements save is compared with
+    /// this.
     pub fn running_ns(&self) -> f64 {
         self.slices.iter().map(|s| s.cpu_ns / s.parallel).sum::<f64>()
     }
 }
 
-/// CPU time of the run that is charged to no access, ns: samples without one, and system calls, but no spinning. Lost samples are
-/// missing from both sides, so the CPU time counts by the part of the samples that was taken.
+/// CPU time of the run that is charged to no access, ns: samples without one, and system calls, but no spinning. Lost
+/// samples are missing from both sides, so the CPU time counts by the part of the samples that was taken.
 fn uncharged(summary: &Summary, charged: f64) -> f64 {
     let stats = &summary.stats;
     let sampled = stats.samples as f64 * summary.header.sampling.period_ns as f64;
@@ -251,7 +252,8 @@ mod tests {
         assert_eq!(slices, [0, 0, 1], "an empty slot belongs to what came before");
     }
 
-    /// A triangular loop: the last of eight threads has 15 parts of the work of 64, and the others spin until it is done.
+    /// A triangular loop: the last of eight threads has 15 parts of the work of 64, and the others spin until it is
+    /// done.
     #[test]
     fn a_run_lasts_as_long_as_its_slowest_thread_when_the_others_spin() {
         let parts: Vec<u64> = (0..8).map(|t| 2 * t + 1).collect();

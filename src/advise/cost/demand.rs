@@ -64,8 +64,8 @@ struct Course {
 }
 
 impl Demands {
-    /// The accesses of `entry` on the target. Where a team is larger or smaller there, the slices of the pattern map its
-    /// workers in the profile to those on the target.
+    /// The accesses of `entry` on the target. Where a team is larger or smaller there, the slices of the pattern map
+    /// its workers in the profile to those on the target.
     pub fn of(world: &World<'_>, entry: &Entry, pattern: Option<&Pattern>) -> Demands {
         Demands::waiting(world, entry, pattern, world.waiting_part(entry))
     }
@@ -120,8 +120,8 @@ impl Demands {
         demands
     }
 
-    /// Those while several threads run, and whether most of the others come before them. None where there are no others,
-    /// or only others.
+    /// Those while several threads run, and whether most of the others come before them. None where there are no
+    /// others, or only others.
     pub fn in_parallel(&self, world: &World<'_>) -> Option<(Demands, bool)> {
         let slices = &world.clock.slices;
         let slice_of = |bin: u16| usize::from(bin) / (WINDOWS + 1);

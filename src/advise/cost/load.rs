@@ -265,8 +265,8 @@ impl<'a> Load<'a> {
     }
 
     /// Mean latency of the node whose threads wait longest, over the mean of all; 1 without parallel accesses. Threads
-    /// with less than an equal share of the accesses do other work meanwhile, which waits as all do: a few accesses that
-    /// stray do not make them the slowest.
+    /// with less than an equal share of the accesses do other work meanwhile, which waits as all do: a few accesses
+    /// that stray do not make them the slowest.
     fn worst_pace(&self) -> f64 {
         let (all, waits) = self.pace.iter().fold((0.0, 0.0), |sum, p| (sum.0 + p.0, sum.1 + p.1));
         if waits <= 0.0 {

@@ -4,8 +4,8 @@
 //! The pieces: [`clock`] cuts the run into slices with enough samples, [`demand`] turns an object's samples into
 //! accesses by the nodes of the target's threads, [`placement`] says on which node a page is (with the formulas of
 //! [`numamma_plan::plan`], which the apply library uses), [`balancing`] where the kernel has moved unplaced pages,
-//! [`load`] computes a time from accesses, [`best`] searches for the best page map, [`resample`] gives ranges. Times are
-//! nanoseconds of wall time under the assumptions below; only their ratios are meaningful.
+//! [`load`] computes a time from accesses, [`best`] searches for the best page map, [`resample`] gives ranges. Times
+//! are nanoseconds of wall time under the assumptions below; only their ratios are meaningful.
 //! Every profile is accepted: one without samples costs 0 under every placement.
 //!
 //! The time of a slice is `max(compute + latency, controller, link)`, as lines arrive while threads compute:
@@ -236,8 +236,8 @@ impl<'a> World<'a> {
         all.get(&entry.id).copied().unwrap_or(Residence::MEMORY)
     }
 
-    /// Latency of an access to an entry during recording, ns: assumed to be the local one, scaled for remote accesses by
-    /// the mean remote distance of the recording machine.
+    /// Latency of an access to an entry during recording, ns: assumed to be the local one, scaled for remote accesses
+    /// by the mean remote distance of the recording machine.
     fn recorded_ns(&self, entry: &Entry) -> f64 {
         let remote = crate::profile::summary::ratio(entry.total.remote, entry.total.placed);
         (self.local_ns * (1.0 + remote * (self.recorded_distance() - 1.0))).max(f64::MIN_POSITIVE)

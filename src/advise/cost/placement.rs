@@ -253,8 +253,8 @@ impl<'a> Placement<'a> {
         }
     }
 
-    /// Number of a page as a plan counts: 4 KiB pages from the first that a rule places. The page that a variable shares
-    /// with a neighbour goes with the first.
+    /// Number of a page as a plan counts: 4 KiB pages from the first that a rule places. The page that a variable
+    /// shares with a neighbour goes with the first.
     fn whole_page(&self, page: u32) -> u64 {
         let size = self.world.summary.header.page_size.max(PAGE);
         (u64::from(page) * (size / PAGE)).saturating_sub(pages_before(self.entry))

@@ -36,7 +36,8 @@ pub(super) struct Truth {
 }
 
 impl Truth {
-    /// The threads of the second node wait longest, twice as long for each remote page, and all wait for them at the end.
+    /// The threads of the second node wait longest, twice as long for each remote page, and all wait for them at the
+    /// end.
     fn speedup(&self) -> f64 {
         1.0 + self.charged * self.waits / self.one_in as f64
     }

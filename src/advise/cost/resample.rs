@@ -1,9 +1,9 @@
 //! How far a price may be off because the samples are a draw: a bootstrap over random groups of samples.
 //!
-//! Every sample belongs to one of [`GROUPS`] groups, chosen at random and alike for all placements, and a load keeps the
-//! sums of each group. A replicate draws as many groups with replacement (Efron and Tibshirani, "An Introduction to the
-//! Bootstrap", 1993, chapter 6), adds their sums up and is priced like the whole. So a replicate costs as much as a few
-//! sums, however many samples there are. The sequence of draws is fixed: the same profile gives the same ranges.
+//! Every sample belongs to one of [`GROUPS`] groups, chosen at random and alike for all placements, and a load keeps
+//! the sums of each group. A replicate draws as many groups with replacement (Efron and Tibshirani, "An Introduction to
+//! the Bootstrap", 1993, chapter 6), adds their sums up and is priced like the whole. So a replicate costs as much as a
+//! few sums, however many samples there are. The sequence of draws is fixed: the same profile gives the same ranges.
 //!
 //! The ranges are those of the samples, not of the model: latencies, caches and the pattern are taken to be right.
 
@@ -21,8 +21,8 @@ const REPLICATES: usize = 50;
 const FEW: f64 = 8.0 * GROUPS as f64;
 /// Demands of an object from which its own range is estimated: 128 samples for each group.
 const ENOUGH: usize = 128 * GROUPS;
-/// 97.5 % of Student's t distribution: ranges have 95 %. Groups have 31 degrees of freedom and replicates of them 49; the
-/// error of a standard error from both is that of 1 / (1 / 31 + 1 / 49) = 19.
+/// 97.5 % of Student's t distribution: ranges have 95 %. Groups have 31 degrees of freedom and replicates of them 49;
+/// the error of a standard error from both is that of 1 / (1 / 31 + 1 / 49) = 19.
 const STUDENT: f64 = 2.093;
 /// The same where only the groups are a draw.
 const STUDENT_OF_GROUPS: f64 = 2.040;

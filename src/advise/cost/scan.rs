@@ -2,8 +2,8 @@
 
 use crate::profile::summary::Entry;
 
-/// Time before the first pass: `numa_balancing_scan_delay_ms` (this and the next three: defaults in kernel/sched/fair.c,
-/// described in Documentation/admin-guide/sysctl/kernel.rst).
+/// Time before the first pass: `numa_balancing_scan_delay_ms` (this and the next three: defaults in
+/// kernel/sched/fair.c, described in Documentation/admin-guide/sysctl/kernel.rst).
 const SCAN_DELAY_NS: f64 = 1e9;
 /// Shortest time of a pass: `numa_balancing_scan_period_min_ms`, divided by the windows and multiplied by them again in
 /// `task_scan_min`.
@@ -14,7 +14,8 @@ const SCAN_PERIOD_MAX_NS: f64 = 60e9;
 const SCAN_SIZE: f64 = (256 << 20) as f64;
 /// Most bytes a second (MAX_SCAN_WINDOW in kernel/sched/fair.c).
 const MAX_SCAN_WINDOW: f64 = (2560u64 << 20) as f64;
-/// Parts of a slice for which the state of the pages is computed: pages move within seconds, and a slice may last longer.
+/// Parts of a slice for which the state of the pages is computed: pages move within seconds, and a slice may last
+/// longer.
 const STEPS: usize = 8;
 
 /// The passes of the kernel over the memory of the run.

@@ -5,11 +5,12 @@ use rustc_hash::FxHashMap;
 use crate::profile::records::{AccessCode, Frame};
 use crate::profile::summary::Entry;
 
-/// Bytes of an instruction at most (15 on x86_64: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2,
-/// section 2.3.11).
+/// Bytes of an instruction at most (15 on x86_64: Intel 64 and IA-32 Architectures Software Developer's Manual, volume
+/// 2, section 2.3.11).
 const MOST_BYTES: u64 = 15;
 
-/// The samples of one loop at instructions behind its accesses, which do not wait, and how many such instructions it has.
+/// The samples of one loop at instructions behind its accesses, which do not wait, and how many such instructions it
+/// has.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Turn {
     /// Tells one loop from another.

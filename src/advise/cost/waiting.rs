@@ -6,9 +6,9 @@
 //! right behind the access is issue, too, and the rest is waiting.
 //!
 //! *Lines*: an address that registers count up is known long before the access, so a core fetches as many lines as it
-//! has buffers, or as its prefetchers are measured to. An address that the loop loads is known as soon as that load is done, for as many turns of the loop as
-//! the core looks ahead. An address that is loaded through a loaded address is known when the one before has arrived, so
-//! one line is under way.
+//! has buffers, or as its prefetchers are measured to. An address that the loop loads is known as soon as that load is
+//! done, for as many turns of the loop as the core looks ahead. An address that is loaded through a loaded address is
+//! known when the one before has arrived, so one line is under way.
 
 use super::resample::{GROUPS, mixed, spread};
 use super::turns::{Turn, Turns};
@@ -17,8 +17,8 @@ use crate::profile::records::{AccessCode, AddressKind};
 use crate::profile::summary::Entry;
 use crate::topology::model::{ModelNode, Source};
 
-/// Line fill buffers of the first-level data cache, the most lines that a core fetches at a time: 10 (Intel 64 and IA-32
-/// Optimization Reference Manual, Sandy Bridge to Skylake; 12 from Ice Lake on).
+/// Line fill buffers of the first-level data cache, the most lines that a core fetches at a time: 10 (Intel 64 and
+/// IA-32 Optimization Reference Manual, Sandy Bridge to Skylake; 12 from Ice Lake on).
 pub(super) const FILL_BUFFERS: f64 = 10.0;
 /// Instructions that a core looks ahead: entries of the reorder buffer (224: same manual, Skylake; Zen 2 has the same
 /// number by AMD's Software Optimization Guide for Family 17h).
@@ -94,9 +94,10 @@ impl World<'_> {
         entry.mean_of_code(|code| lines(code, swept)).unwrap_or(UNKNOWN_LINES)
     }
 
-    /// Lines that a core of the target has under way in a sweep: what the buffers of its first level hold, or more where
-    /// the bandwidth of a node is measured, which its CPUs reach together by reading in sequence. Each of them then has
-    /// at least its share of the bandwidth times the latency under way (Little's law), by the prefetchers of farther caches.
+    /// Lines that a core of the target has under way in a sweep: what the buffers of its first level hold, or more
+    /// where the bandwidth of a node is measured, which its CPUs reach together by reading in sequence. Each of them
+    /// then has at least its share of the bandwidth times the latency under way (Little's law), by the prefetchers of
+    /// farther caches.
     pub fn swept_lines(&self) -> f64 {
         let model = self.model();
         if (model.latency_source, model.bandwidth_source) != (Source::Measured, Source::Measured) {

@@ -50,7 +50,8 @@ impl Team {
     }
 }
 
-/// The kind in whose team a thread works: that of its creation, and of a main thread the team that it creates and works in.
+/// The kind in whose team a thread works: that of its creation, and of a main thread the team that it creates and works
+/// in.
 fn team_of(roles: &Roles, kind: usize) -> usize {
     let creates = |of: &usize| roles.kinds[*of].creator.is_none() && roles.kinds[*of].creator_works;
     let teams = (MAIN + 1..roles.kinds.len()).filter(creates);
@@ -138,8 +139,8 @@ pub(super) fn fixes(summary: &Summary, roles: &Roles) -> Vec<Fix> {
     out
 }
 
-/// Whether a worker makes more accesses only because it got more CPU time than others that wanted as much, as where threads
-/// take their work from a queue while other programs have the CPUs: nobody waits for it.
+/// Whether a worker makes more accesses only because it got more CPU time than others that wanted as much, as where
+/// threads take their work from a queue while other programs have the CPUs: nobody waits for it.
 fn is_by_cpu_time(summary: &Summary, roles: &Roles, team: &Team, most: &Worker, limit: f64) -> bool {
     let of = |worker: &Worker| {
         let own = summary.threads.iter().filter(|thread| roles.place(thread.id) == Some(worker.place));
@@ -149,7 +150,8 @@ fn is_by_cpu_time(summary: &Summary, roles: &Roles, team: &Team, most: &Worker, 
             (ran + waits.ran_ns as f64, wanted + could_run as f64)
         })
     };
-    // A team of OpenMP waits at the end of each loop, often in loops of its own, and what runs is no measure of its work.
+    // A team of OpenMP waits at the end of each loop, often in loops of its own, and what runs is no measure of its
+    // work.
     if roles.kinds.get(team.kind).is_some_and(|kind| kind.openmp) {
         return false;
     }
@@ -231,8 +233,8 @@ mod tests {
     use crate::advise::tests::{entry, profile};
     use crate::detect::roles;
 
-    /// Thread 0 creates two threads in each of ten rounds; the second makes `times` the accesses of the first, and those
-    /// of the last round three times those of the others.
+    /// Thread 0 creates two threads in each of ten rounds; the second makes `times` the accesses of the first, and
+    /// those of the last round three times those of the others.
     fn rounds(times: u64) -> Summary {
         let user = move |at: u64, _: &mut _| {
             let part = at / 4096 % (12 * (1 + times));

@@ -3,9 +3,9 @@
 //! counted.
 //!
 //! Samples do not show that nothing writes: a store does not wait for memory, so that one at the end of a row that is
-//! summed up from memory all over has next to no samples. But a writer leaves other signs: a single sampled write, pages
-//! that it touched first, and another array of the same size that the same instructions read, because the two change
-//! their roles.
+//! summed up from memory all over has next to no samples. But a writer leaves other signs: a single sampled write,
+//! pages that it touched first, and another array of the same size that the same instructions read, because the two
+//! change their roles.
 
 use std::collections::BTreeSet;
 

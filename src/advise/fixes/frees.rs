@@ -11,8 +11,8 @@ use crate::profile::summary::{Entry, Summary, ratio};
 /// Share of the frees of a call site from which on most are by other threads.
 const MOSTLY: f64 = 0.5;
 /// Frees by other threads for each second of CPU time from which on they are worth a look. Such a free takes a lock of
-/// another thread's arena and the lines of its free list from that thread's cache. At some 100 ns for each of three lines
-/// and a lock (documented latencies between cores and sockets), 30,000 of them take a hundredth of the time.
+/// another thread's arena and the lines of its free list from that thread's cache. At some 100 ns for each of three
+/// lines and a lock (documented latencies between cores and sockets), 30,000 of them take a hundredth of the time.
 const OFTEN: f64 = 30_000.0;
 /// Bytes from which on the allocator maps a block by itself, and freeing concerns no arena: M_MMAP_THRESHOLD of
 /// mallopt(3).

@@ -51,8 +51,8 @@ impl Pricing<'_> {
         Ok(self.advised.get())
     }
 
-    /// What all placements of a list of fixes are expected to bring together, where that is more than what they bring one
-    /// after the other: each alone leaves so much on one node that the others do not pay.
+    /// What all placements of a list of fixes are expected to bring together, where that is more than what they bring
+    /// one after the other: each alone leaves so much on one node that the others do not pay.
     pub fn only_together(&self, list: &[Fix]) -> Result<Option<Gain>, PredictError> {
         if list.iter().filter(|fix| is_placement(fix)).nth(1).is_none() {
             return Ok(None);

@@ -31,8 +31,8 @@ const LEAST_SAMPLES: f64 = 10.0;
 /// Standard deviations that chance makes of a count of samples.
 const CHANCE: f64 = 3.0;
 /// Most of the time of an access at random that a walk of the page tables takes: caches of the processor hold the upper
-/// levels (Intel 64 and IA-32 Software Developer's Manual, volume 3, Caching Translation Information), so that it waits for
-/// one entry, and that takes at most as long as the access itself.
+/// levels (Intel 64 and IA-32 Software Developer's Manual, volume 3, Caching Translation Information), so that it waits
+/// for one entry, and that takes at most as long as the access itself.
 const WALK: f64 = 0.5;
 
 /// The fix for an object, if there is one.

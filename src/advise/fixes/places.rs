@@ -49,8 +49,8 @@ pub(super) fn of_part(summary: &Summary, role: &'static str, part: &CodePart) ->
     location.map_or_else(|| of_words(summary, role, &part.place), |l| place(role, l))
 }
 
-/// Where the threads that work are created, or what they run, a place for each kind; of OpenMP, whose runtime does both,
-/// the code with the highest cost.
+/// Where the threads that work are created, or what they run, a place for each kind; of OpenMP, whose runtime does
+/// both, the code with the highest cost.
 pub(super) fn of_threads(summary: &Summary, roles: &Roles) -> Vec<Place> {
     let location = |frame: Option<Frame>| summary.symbols.get(&frame?)?.first();
     let of_kind = |kind: &Kind| {

@@ -3,8 +3,8 @@
 use crate::profile::records::ObjectKind;
 use crate::profile::summary::Entry;
 
-/// A variable by its name, and what a call site allocates in words: the name of such an object is that of the place, as in
-/// `the block that main grid.c:72 allocates`.
+/// A variable by its name, and what a call site allocates in words: the name of such an object is that of the place, as
+/// in `the block that main grid.c:72 allocates`.
 pub(super) fn in_words(entry: &Entry) -> String {
     let name = &entry.name;
     let is_allocated = matches!(entry.kind, ObjectKind::Heap | ObjectKind::SmallHeap | ObjectKind::Mapping);

@@ -1,9 +1,10 @@
-//! Instances of one call site that the program uses in different ways: a function that allocates two matrices at one line.
+//! Instances of one call site that the program uses in different ways: a function that allocates two matrices at one
+//! line.
 //!
-//! Instances are grouped as long as that describes the threads of their accesses shorter ([`judge_instances`]): each is a group at
-//! first, or, where there are many, the first of every so many. Then groups whose patterns need the same placement are
-//! one. Rows that one thread each uses have a pattern of their own and are left alone, and so is what a policy cannot name
-//! by number ([`known_order`]).
+//! Instances are grouped as long as that describes the threads of their accesses shorter ([`judge_instances`]): each is
+//! a group at first, or, where there are many, the first of every so many. Then groups whose patterns need the same
+//! placement are one. Rows that one thread each uses have a pattern of their own and are left alone, and so is what a
+//! policy cannot name by number ([`known_order`]).
 
 use super::alike::same_use;
 use super::judge::judge_instances;
@@ -108,8 +109,8 @@ impl Group {
     }
 }
 
-/// The groups of `count` instances whose accesses are described shorter apart, in the order of their first instance; none
-/// where all are one.
+/// The groups of `count` instances whose accesses are described shorter apart, in the order of their first instance;
+/// none where all are one.
 fn groups(line: &Line, count: u32) -> Option<Vec<Vec<u32>>> {
     let whole = Group::of(line, (0..count).collect());
     if whole.nats < EVIDENCE_NATS || whole.weight < 2.0 * LEAST_OF_PART {

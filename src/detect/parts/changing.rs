@@ -39,8 +39,8 @@ impl InSegment {
 }
 
 /// True when the run has segments between which pages pass from one thread to another: two samples of a page are of one
-/// thread less often when they are of two neighbouring segments than when they are of one. A change of the shares of the
-/// threads alone, as where one of them gets less of a busy machine, is none. Pages that only one segment uses say
+/// thread less often when they are of two neighbouring segments than when they are of one. A change of the shares of
+/// the threads alone, as where one of them gets less of a busy machine, is none. Pages that only one segment uses say
 /// nothing of it; where all are so, the threads are taken to change.
 pub(super) fn threads_change(samples: &Samples) -> bool {
     let ends = change_points(samples);

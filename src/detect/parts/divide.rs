@@ -1,6 +1,6 @@
 //! Replaces the objects of a summary by their parts, at the boundaries that are found in the accesses of each hot one.
-//! Neighbours that are placed together as each alone are one part: where the samples are noisy, or two functions use one
-//! array, boundaries are found that mean nothing for a placement.
+//! Neighbours that are placed together as each alone are one part: where the samples are noisy, or two functions use
+//! one array, boundaries are found that mean nothing for a placement.
 
 use super::alike::is_both;
 use super::search::part_boundaries;

@@ -2,8 +2,8 @@
 //!
 //! The models are: all threads share the pages, each by its share; one slice for each thread, of equal or of any
 //! length; slices that repeat with a period; and two of these laid over each other ([`overlay`]), for an array that two
-//! loops use differently. The length of a description is the negative log-likelihood of the threads given the model, and
-//! the nats to name the model's free numbers: shares, noise, edges, owners and period.
+//! loops use differently. The length of a description is the negative log-likelihood of the threads given the model,
+//! and the nats to name the model's free numbers: shares, noise, edges, owners and period.
 //!
 //! [`overlay`]: super::overlay
 

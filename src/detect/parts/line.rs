@@ -29,7 +29,8 @@ pub(super) struct Line {
     pub samples: Samples,
     /// As many of them as are judged.
     pub judged: Samples,
-    /// The same by the part of the code that made them, as far as these differ in weight: the last are those of the rest.
+    /// The same by the part of the code that made them, as far as these differ in weight: the last are those of the
+    /// rest.
     pub by_code: Vec<Samples>,
     /// The same accesses by what made them, ascending by page.
     pub marks: Vec<Mark>,

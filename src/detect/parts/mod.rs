@@ -7,7 +7,8 @@
 //! pages, and also where two loops use it differently, so that a cut saves nothing. A cut is made where both sides
 //! together, the cut included, are described shorter than the whole, by enough of the smaller side's accesses to matter
 //! ([`search`]). [`candidates`] says where one cut is tried, [`runs`] where several are tried that pay only together,
-//! [`boundary`] finds the page of each, and [`changing`] where threads change in time, which no model here describes. The parts are searched again until no cut pays.
+//! [`boundary`] finds the page of each, and [`changing`] where threads change in time, which no model here describes.
+//! The parts are searched again until no cut pays.
 //!
 //! Instances of one call site are told apart by the same descriptions ([`by_number`]).
 

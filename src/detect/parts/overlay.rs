@@ -1,9 +1,10 @@
 //! Two uses of the same pages, such as a loop over the rows and one over the columns of a matrix: the thread of an
 //! access is the owner of its page by the one or by the other description, or any thread.
 //!
-//! Where the first use has one owner, the second one is seen well: in a slice of a block pattern, all that its owner does
-//! is noise by one thread, and what is left repeats. Without a description of both uses together, an array that two
-//! loops use would be described shorter slice by slice than as a whole, and would be cut at the borders of its threads.
+//! Where the first use has one owner, the second one is seen well: in a slice of a block pattern, all that its owner
+//! does is noise by one thread, and what is left repeats. Without a description of both uses together, an array that
+//! two loops use would be described shorter slice by slice than as a whole, and would be cut at the borders of its
+//! threads.
 
 use super::judge::{LEAST_SHARE, Model, NOISE_RANGE, Owners, Second, candidates};
 use crate::detect::points::{self, Points, uniform};

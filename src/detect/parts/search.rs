@@ -110,9 +110,9 @@ fn best_cuts(line: &Line, first: u32, end: u32) -> Vec<u32> {
     if [&by_runs, &by_threads, &equal].iter().all(|cuts| cuts.is_empty()) || line.is_phased() {
         return Vec::new();
     }
-    // Also cuts in wrong places pay, where the whole needs a list of slices: the runs of few samples are longer or shorter
-    // than the arrays, and one cut leaves a side that no model describes, where each of several parts has threads of its
-    // own. Of these the shortest description is taken.
+    // Also cuts in wrong places pay, where the whole needs a list of slices: the runs of few samples are longer or
+    // shorter than the arrays, and one cut leaves a side that no model describes, where each of several parts has
+    // threads of its own. Of these the shortest description is taken.
     let mut together = |cuts: Vec<u32>, sides| {
         let gain = if cuts.is_empty() { None } else { pay_together(line, (first, end), &cuts, &mut whole, sides) };
         gain.map(|gain| (gain, cuts))
@@ -147,7 +147,8 @@ enum Sides {
 }
 
 /// Nats by which the parts between several cuts, the cuts included, are described shorter than the whole; none where
-/// they do not pay. The evidence is demanded once, because the question is one: whether the stretch is an array or several.
+/// they do not pay. The evidence is demanded once, because the question is one: whether the stretch is an array or
+/// several.
 fn pay_together(
     line: &Line,
     (first, end): (u32, u32),
@@ -271,8 +272,8 @@ fn polish(line: &Line, (start, stop): (u32, u32), cuts: &mut [u32]) {
     }
 }
 
-/// Moves each boundary to the beginning of a period where the samples allow it as well: a part whose blocks do not begin
-/// with its first page has a part of each block on another node.
+/// Moves each boundary to the beginning of a period where the samples allow it as well: a part whose blocks do not
+/// begin with its first page has a part of each block on another node.
 fn snap(line: &Line, cuts: &mut [u32]) {
     for i in 0..cuts.len() {
         let first = if i == 0 { 0 } else { cuts[i - 1] };
@@ -281,8 +282,8 @@ fn snap(line: &Line, cuts: &mut [u32]) {
     }
 }
 
-/// Of the pages that are nearly as likely as this one those that begin a period on both sides, else behind the boundary,
-/// else before it; of these the roundest number, which needs the fewest bits, and the nearest.
+/// Of the pages that are nearly as likely as this one those that begin a period on both sides, else behind the
+/// boundary, else before it; of these the roundest number, which needs the fewest bits, and the nearest.
 fn snapped(line: &Line, (first, page, end): (u32, u32, u32)) -> u32 {
     let (left, right) = (judge(line, first, page), judge(line, page, end));
     if !left.is_periodic() && !right.is_periodic() {

@@ -196,8 +196,8 @@ fn rows_that_no_single_cut_tells_apart_are_parts() {
     }
 }
 
-/// A sample per page: also cuts in wrong places describe these columns shorter than a list of their slices does, as with
-/// seeds 25 and 34.
+/// A sample per page: also cuts in wrong places describe these columns shorter than a list of their slices does, as
+/// with seeds 25 and 34.
 #[test]
 fn columns_of_few_samples_are_cut_where_their_threads_change() {
     let columns = |upper: u32, lower: u32| Array { density: 1.03, ..array(Shape::Columns(upper, lower), 512) };

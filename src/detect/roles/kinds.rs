@@ -58,8 +58,8 @@ pub(super) type Origin = (Option<Frame>, Option<Frame>);
 const MOST_ORIGINS: usize = 64;
 
 impl Kinds {
-    /// Kinds of all threads. `family` names the family that a single thread's kind is joined with; `rounds` are slots as
-    /// of [`Kinds::rounds`].
+    /// Kinds of all threads. `family` names the family that a single thread's kind is joined with; `rounds` are slots
+    /// as of [`Kinds::rounds`].
     pub fn of(
         summary: &Summary,
         main_of: &HashMap<u32, ThreadId>,

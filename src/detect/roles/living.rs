@@ -64,8 +64,8 @@ pub(super) fn in_rounds(threads: &[(&Thread, u32)]) -> Option<Vec<u32>> {
     successors.into_iter().all(is_late).then(|| (0..threads.len() as u32).map(|at| at % size).collect())
 }
 
-/// Whether the one thread ended before the other one began, or so soon after it that the time in which it waited for a CPU,
-/// as far as is known, explains it.
+/// Whether the one thread ended before the other one began, or so soon after it that the time in which it waited for a
+/// CPU, as far as is known, explains it.
 fn ends_late(before: &Thread, next: &Thread) -> bool {
     let Some(end) = before.end_ns else { return false };
     let both = end.saturating_sub(next.start_ns);
@@ -164,8 +164,8 @@ mod tests {
         assert_eq!(slots(&lives), [0, 1, 2].repeat(6));
     }
 
-    /// Rounds of four threads, each of 340 ms, of which the last waits for a CPU until the next round runs for 27 ms, in
-    /// each third round.
+    /// Rounds of four threads, each of 340 ms, of which the last waits for a CPU until the next round runs for 27 ms,
+    /// in each third round.
     fn rounds(waited_ms: u64) -> Vec<Thread> {
         let thread = |at: u64| {
             let (start, late) = (at / 4 * 350, if at % 12 == 11 { 27 } else { 0 });

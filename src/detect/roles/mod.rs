@@ -6,9 +6,9 @@
 //! lowest slot that was free in its kind, below its creator, when it started: pools that are made anew keep their
 //! slots, also where threads of the last one end late because they wait for a CPU.
 //!
-//! Kinds of one thread each that a creator runs beside each other divide the machine as one kind does, so they are numbered
-//! as one team. They stay kinds of their own, unless they run the same function: neither the stages of a pipeline nor
-//! solvers of several equations are compared as if each had a part of the same work.
+//! Kinds of one thread each that a creator runs beside each other divide the machine as one kind does, so they are
+//! numbered as one team. They stay kinds of their own, unless they run the same function: neither the stages of a
+//! pipeline nor solvers of several equations are compared as if each had a part of the same work.
 //!
 //! Workers are told by the compute phase, the time slots in which several threads run at a time. A kind with less than
 //! [`HOT_SHARE`] of that phase's accesses does not work, nor does a slot with next to none. The creator of a kind works
@@ -48,8 +48,8 @@ const SAYS_IDLE: f64 = 3.0;
 /// Part of the least that a worker of a triangular loop does, 1 / T of the average of T threads, below which a thread
 /// is idle.
 const LEAST_WORK: f64 = 0.5;
-/// Part of the time of some teams in which several of them may be there, of teams that take turns: threads of one that wait
-/// for a CPU to end meet those of the next.
+/// Part of the time of some teams in which several of them may be there, of teams that take turns: threads of one that
+/// wait for a CPU to end meet those of the next.
 const TURNS: f64 = 0.25;
 /// Part of the accesses whose page's first toucher is known that must be to pages of threads of another kind, for an
 /// object that one kind hands on to another: most.
@@ -103,8 +103,8 @@ pub struct Roles {
     of_thread: Vec<Role>,
     /// Kinds; the first is that of main threads.
     pub kinds: Vec<Kind>,
-    /// The same with kinds of one thread each, which divide the machine, joined: the workers of each are numbered together.
-    /// In [`Kind::creator`] the index is one of these.
+    /// The same with kinds of one thread each, which divide the machine, joined: the workers of each are numbered
+    /// together. In [`Kind::creator`] the index is one of these.
     pub teams: Vec<Kind>,
     /// Workers of the team with most accesses; at least 1 when there is a thread.
     pub workers: u32,
@@ -176,9 +176,9 @@ impl Roles {
         own.is_some_and(|own| own != kind && own != MAIN && kind != MAIN && !creates(own, kind) && !creates(kind, own))
     }
 
-    /// The kind that makes most accesses to an entry, where threads of other kinds have touched most of it first, as far as
-    /// first touchers are known. Two such threads have numbers of their own kinds, and those of one number are on one node
-    /// only where something binds them.
+    /// The kind that makes most accesses to an entry, where threads of other kinds have touched most of it first, as
+    /// far as first touchers are known. Two such threads have numbers of their own kinds, and those of one number are
+    /// on one node only where something binds them.
     pub fn user_kind_of_others(&self, entry: &Entry) -> Option<usize> {
         if self.kinds.len() < 3 {
             return None;
@@ -351,9 +351,9 @@ fn kind(summary: &Summary, at: usize, kinds: &Kinds) -> Kind {
     Kind { origins, openmp, creator, threads, slots, width, creator_works, share }
 }
 
-/// Kinds whose threads create teams that take turns, and the kinds of these: stages of a pipeline that let one of them at a
-/// time divide its work. Such a team has all of the machine while it works, so its creators are not the workers between
-/// which that is divided, if they do less themselves.
+/// Kinds whose threads create teams that take turns, and the kinds of these: stages of a pipeline that let one of them
+/// at a time divide its work. Such a team has all of the machine while it works, so its creators are not the workers
+/// between which that is divided, if they do less themselves.
 fn turns(summary: &Summary, kinds: &Kinds, list: &[Kind]) -> Vec<(usize, usize)> {
     let working = list.iter().enumerate().filter(|(_, kind)| !kind.slots.is_empty() && !kind.openmp);
     let turns = working.filter_map(|(at, kind)| {
@@ -450,8 +450,8 @@ fn singles(summary: &Summary, kinds: &Kinds, work: &Work) -> HashMap<Key, usize>
     family
 }
 
-/// Of families of single threads the kinds that differ in the place that creates them only, and are known to run the same
-/// function.
+/// Of families of single threads the kinds that differ in the place that creates them only, and are known to run the
+/// same function.
 fn of_one_task(family: &HashMap<Key, usize>) -> HashMap<Key, usize> {
     let runs = |key: &Key, number: usize| (number, key.routine, key.task);
     let mut groups: HashMap<_, Vec<Key>> = HashMap::new();

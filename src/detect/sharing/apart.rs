@@ -95,6 +95,7 @@ impl Distances {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::profile::random::random;
     use crate::profile::records::SharedLine;
 
     /// As the distances are defined, each counted by itself.
@@ -115,13 +116,7 @@ mod tests {
 
     #[test]
     fn distances_that_are_counted_once_give_the_same_padding() {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = move |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % below
-        };
+        let mut random = random();
         let (mut some, mut none) = (0, 0);
         for _ in 0..3000 {
             // Words of one size mostly, so that frequent distances and ties of two are common.

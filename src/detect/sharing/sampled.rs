@@ -106,8 +106,8 @@ mod tests {
     use crate::profile::records::Instance;
     use crate::profile::summary::WordUse;
 
-    /// An object of 256 bytes at `base` with writes (address, thread, number) by four workers, and as many accesses whose
-    /// address is not known.
+    /// An object of 256 bytes at `base` with writes (address, thread, number) by four workers, and as many accesses
+    /// whose address is not known.
     fn entry(uses: &[(u64, u32, u64)], unknown: u64) -> Entry {
         let counters = |writes| Counters { writes, ..Counters::default() };
         let words = uses.iter().map(|&(addr, thread, n)| WordUse { addr, thread, counters: counters(n) }).collect();

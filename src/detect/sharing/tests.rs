@@ -154,8 +154,8 @@ fn arguments_on_a_stack_are_handed_on() {
     assert_eq!(found(ObjectKind::Global, 1, &mut summary), 1, "a flag");
 }
 
-/// An array of 512 KiB whose words are all of other threads than their neighbours: in pairs of which some are 8 and some
-/// 16 bytes apart, so that no distance is that of nearly all.
+/// An array of 512 KiB whose words are all of other threads than their neighbours: in pairs of which some are 8 and
+/// some 16 bytes apart, so that no distance is that of nearly all.
 #[test]
 fn an_object_of_thousands_of_lines_is_judged_in_time() {
     const LINES: u64 = 8192;

@@ -2,9 +2,10 @@
 //!
 //! A share of independent samples has the score interval of Wilson (1927), which is also right for few samples and for
 //! shares of 0 and 1. The interval of a difference is made from those of the two shares as Newcombe shows ("Interval
-//! estimation for the difference between independent proportions", Statistics in Medicine 17, 1998, method 10), that of a
-//! ratio as Donner and Zou do ("Closed-form confidence intervals for functions of the normal mean and standard deviation",
-//! Statistical Methods in Medical Research 21, 2012). The two agree: one excludes 0 where the other excludes 1.
+//! estimation for the difference between independent proportions", Statistics in Medicine 17, 1998, method 10), that of
+//! a ratio as Donner and Zou do ("Closed-form confidence intervals for functions of the normal mean and standard
+//! deviation", Statistical Methods in Medical Research 21, 2012). The two agree: one excludes 0 where the other
+//! excludes 1.
 //!
 //! Many figures at once need chances so small that the intervals are not right any more where samples are few. There
 //! Fisher's exact test is used ("The design of experiments", 1935), which never calls chance a change too often.
@@ -52,8 +53,8 @@ impl Proportion {
         (of > 0.0).then(|| Proportion { part: part.clamp(0.0, of), of, worth: 1.0 })
     }
 
-    /// A number of samples that are worth `each`. It varies more than a share does: as the sum of rare events (Poisson),
-    /// which are a share of any number of chances that is large enough.
+    /// A number of samples that are worth `each`. It varies more than a share does: as the sum of rare events
+    /// (Poisson), which are a share of any number of chances that is large enough.
     pub fn count(samples: f64, each: f64) -> Proportion {
         Proportion { part: samples.clamp(0.0, CHANCES), of: CHANCES, worth: each * CHANCES }
     }

@@ -1,8 +1,8 @@
 //! Two profiles compared: a program before and after a change, two versions, two ranks.
 //!
-//! Objects are matched by identity, then by name and size ([`pairs`]). Figures are shares of samples, so each change has an
-//! interval ([`intervals`]). Of twenty intervals of 95 % one misses by chance, so a change is called sure by an exact test at
-//! a level that all figures keep together (Bonferroni).
+//! Objects are matched by identity, then by name and size ([`pairs`]). Figures are shares of samples, so each change
+//! has an interval ([`intervals`]). Of twenty intervals of 95 % one misses by chance, so a change is called sure by an
+//! exact test at a level that all figures keep together (Bonferroni).
 
 pub mod condition;
 pub mod intervals;

@@ -1,9 +1,9 @@
 //! Which object of one profile is which of another.
 //!
-//! First by identity, as the processes of one program are matched ([`super::super::catalog`]). What that leaves, because the
-//! program was built anew, is matched by name: a variable by its own, an allocation by its functions and size. Allocations
-//! of one size in the same functions are paired in the order of their lines, where there are as many of them on both
-//! sides: edits move lines, but seldom change their order.
+//! First by identity, as the processes of one program are matched ([`super::super::catalog`]). What that leaves,
+//! because the program was built anew, is matched by name: a variable by its own, an allocation by its functions and
+//! size. Allocations of one size in the same functions are paired in the order of their lines, where there are as many
+//! of them on both sides: edits move lines, but seldom change their order.
 
 use std::collections::BTreeMap;
 
@@ -72,8 +72,8 @@ impl Open {
         self.found.push(Pair { before: Some(before), after: Some(after), by });
     }
 
-    /// Pairs objects with the same number in one catalog. Offsets in files without a build-id say little of other builds of
-    /// them: there the names must be the same, too.
+    /// Pairs objects with the same number in one catalog. Offsets in files without a build-id say little of other
+    /// builds of them: there the names must be the same, too.
     fn by_identity(&mut self, before: &Summary, after: &Summary) {
         let mut catalog = Catalog::default();
         let (a, b) = (catalog.objects(before), catalog.objects(after));

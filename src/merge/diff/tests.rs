@@ -23,8 +23,8 @@ impl Dice {
     }
 }
 
-/// A program by its truth: for each object its share of the samples, of its accesses the remote ones and those by others.
-/// The rest of the samples has no access.
+/// A program by its truth: for each object its share of the samples, of its accesses the remote ones and those by
+/// others. The rest of the samples has no access.
 type Truth = [(f64, f64, f64)];
 
 const PERIOD_S: f64 = 0.004;

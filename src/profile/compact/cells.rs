@@ -9,8 +9,8 @@ use super::objects::Moved;
 use super::table::Table;
 use crate::profile::records::{Folded, Frame, ObjectId, ThreadId};
 
-/// Stretches of time that the run so far is cut into at most. A summary has 64 (`summary::TIME_SLOTS`), so at first each
-/// of these lies in one or two of those.
+/// Stretches of time that the run so far is cut into at most. A summary has 64 (`summary::TIME_SLOTS`), so at first
+/// each of these lies in one or two of those.
 const MOST_SLOTS: u64 = 256;
 /// So many are left before neighbouring instructions are taken together, and before pages are.
 const SLOTS_OF_INSTRUCTIONS: u64 = 64;
@@ -64,8 +64,8 @@ impl Sums {
     }
 }
 
-/// How coarse the sums of a file had to become: the next compaction of the file begins there. It reads these sums again,
-/// and more, and would only merge them step by step to the same.
+/// How coarse the sums of a file had to become: the next compaction of the file begins there. It reads these sums
+/// again, and more, and would only merge them step by step to the same.
 #[derive(Debug)]
 pub(super) struct Coarseness {
     slot_bits: u32,
@@ -107,7 +107,8 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    /// At most `most` cells of a run that has taken `run_ns` so far, whose sums were `before` when it was summed up last.
+    /// At most `most` cells of a run that has taken `run_ns` so far, whose sums were `before` when it was summed up
+    /// last.
     pub fn new(page_shift: u32, run_ns: u64, most: usize, before: Option<Coarseness>) -> Cells {
         let mut slot_bits = SHORTEST_BITS;
         while run_ns >> slot_bits >= MOST_SLOTS {
@@ -232,8 +233,8 @@ impl Cells {
         found
     }
 
-    /// Merges cells, what a summary needs least first: stretches of time, neighbouring instructions, pages of the objects
-    /// that have most. False when there is nothing to merge.
+    /// Merges cells, what a summary needs least first: stretches of time, neighbouring instructions, pages of the
+    /// objects that have most. False when there is nothing to merge.
     fn make_room(&mut self) -> bool {
         self.settle();
         let slots = self.run_ns >> self.slot_bits;

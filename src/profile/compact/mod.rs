@@ -3,9 +3,9 @@
 //! A recording appends what it sees. Whenever the file has doubled, a thread reads it and writes it anew, as logs are
 //! compacted (Rosenblum and Ousterhout, "The Design and Implementation of a Log-Structured File System", 1992):
 //! of records that replace each other the last stays, accesses are summed by page, instruction, thread and stretch of
-//! time ([`cells`]), and of objects that ended some stay for all that were like them ([`objects`], [`touches`]). What was
-//! recorded meanwhile is appended, and the new file takes the place of the old one, which is whole until then. Each byte
-//! is read about twice, however long the run.
+//! time ([`cells`]), and of objects that ended some stay for all that were like them ([`objects`], [`touches`]). What
+//! was recorded meanwhile is appended, and the new file takes the place of the old one, which is whole until then. Each
+//! byte is read about twice, however long the run.
 
 mod cells;
 mod objects;
@@ -51,8 +51,8 @@ pub(super) struct Compacted {
 }
 
 impl Compacted {
-    /// Of a run that has taken `run_ns` so far, with at most `cells` sums of accesses; `before`: how coarse they were the
-    /// last time.
+    /// Of a run that has taken `run_ns` so far, with at most `cells` sums of accesses; `before`: how coarse they were
+    /// the last time.
     fn new(run_ns: u64, cells: usize, before: Option<Coarseness>) -> Compacted {
         let page_shift = super::PAGE.trailing_zeros();
         Compacted {

@@ -63,8 +63,8 @@ impl Objects {
         self.before.extend(list.into_iter().map(|r| (r.object, r)));
     }
 
-    /// The objects that stay, ascending, how many others were like them, and where the accesses of those that were sampled
-    /// go. `users`: of each object with accesses the thread that has most of them.
+    /// The objects that stay, ascending, how many others were like them, and where the accesses of those that were
+    /// sampled go. `users`: of each object with accesses the thread that has most of them.
     pub fn left(mut self, users: &FxHashMap<ObjectId, ThreadId>) -> Left {
         let mut objects: Vec<Object> = self.all.into_values().collect();
         objects.sort_unstable_by_key(|o| o.id);

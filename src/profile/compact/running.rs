@@ -14,10 +14,11 @@ use super::Compacted;
 use super::cells::Coarseness;
 use crate::profile::file::{Extent, Reader, Writer};
 
-/// By default a file is compacted when it has grown by so many bytes, and at least doubled: some million accesses, which
-/// is what is kept of it.
+/// By default a file is compacted when it has grown by so many bytes, and at least doubled: some million accesses,
+/// which is what is kept of it.
 pub const COMPACT_AT: u64 = 64 << 20;
-/// Bytes of memory for a sum of accesses: 72, and 8 to 16 in the slots of their table; a list that grows has room for more.
+/// Bytes of memory for a sum of accesses: 72, and 8 to 16 in the slots of their table; a list that grows has room for
+/// more.
 const CELL_BYTES: u64 = 128;
 /// Lowest priority (setpriority(2)): the program and the recorder come first.
 const NICE: libc::c_int = 19;

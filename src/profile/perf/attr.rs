@@ -116,13 +116,13 @@ pub fn faults(kernel: bool) -> perf_event_attr {
     attr
 }
 
-/// One in how many page faults of a thread on one CPU [`some_faults`] records. With this, a thread that does nothing but
-/// fault, a million times a second where measured, makes 16,000 records a second. A prime, so that the pages that are
-/// seen are no regular part of blocks and rows, which have even numbers of pages.
+/// One in how many page faults of a thread on one CPU [`some_faults`] records. With this, a thread that does nothing
+/// but fault, a million times a second where measured, makes 16,000 records a second. A prime, so that the pages that
+/// are seen are no regular part of blocks and rows, which have even numbers of pages.
 pub const FAULT_PERIOD: u32 = 61;
 
-/// One in [`FAULT_PERIOD`] page faults of each thread, as [`faults`]; off until it is enabled. A period cannot be changed
-/// instead: PERF_EVENT_IOC_PERIOD leaves the inherited events of other threads alone (perf_event_period in
+/// One in [`FAULT_PERIOD`] page faults of each thread, as [`faults`]; off until it is enabled. A period cannot be
+/// changed instead: PERF_EVENT_IOC_PERIOD leaves the inherited events of other threads alone (perf_event_period in
 /// kernel/events/core.c).
 pub fn some_faults(kernel: bool) -> perf_event_attr {
     let mut attr = faults(kernel);

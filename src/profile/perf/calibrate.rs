@@ -3,8 +3,8 @@
 //!
 //! The recorder reads the clock in a loop under a timer event like the program's; every sample shows as a
 //! gap. On bare metal a sample takes 1 to 2 us, in nested virtual machines 20 to 100. The loop is the cheapest case, so
-//! the figure is a lower bound and is multiplied by a safety factor. A page fault is charged with the difference between
-//! faults that are recorded and faults that are not.
+//! the figure is a lower bound and is multiplied by a safety factor. A page fault is charged with the difference
+//! between faults that are recorded and faults that are not.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -39,8 +39,8 @@ pub const DEFAULT_RATE: f64 = 250.0;
 const FAULT_PAGES: usize = 256;
 /// Rounds of them, with and without the event in turn.
 const FAULT_ROUNDS: usize = 5;
-/// What the recorder does with a page fault, nanoseconds: it takes that from the CPUs of a parallel program (CPU time of
-/// the recorder over the faults of a program that does nothing else, docs/measurements.md).
+/// What the recorder does with a page fault, nanoseconds: it takes that from the CPUs of a parallel program (CPU time
+/// of the recorder over the faults of a program that does nothing else, docs/measurements.md).
 pub const FAULT_RECORDER_NS: u64 = 200;
 
 /// What an event costs the program, nanoseconds.

@@ -1,10 +1,10 @@
 //! The calibration of this machine, kept from one run to the next: measuring it takes longer than starting a program.
 //!
 //! One file per host in `$XDG_RUNTIME_DIR/numamma`, or `$XDG_CACHE_HOME/numamma` (`~/.cache/numamma`) without it. Its
-//! first line names what the figures depend on: the boot, the kernel, the CPU and the version of numamma. A file is only
-//! believed in a directory of the user of this process, when it is a file of that user that nobody else may write, when
-//! its first line is right, its figures are possible and it is no older than [`MOST_AGE`]. Anything else is measured
-//! anew without a word: the file saves time, nothing depends on it.
+//! first line names what the figures depend on: the boot, the kernel, the CPU and the version of numamma. A file is
+//! only believed in a directory of the user of this process, when it is a file of that user that nobody else may write,
+//! when its first line is right, its figures are possible and it is no older than [`MOST_AGE`]. Anything else is
+//! measured anew without a word: the file saves time, nothing depends on it.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};

@@ -1,8 +1,8 @@
 //! Kernel events: what `perf_event_open(2)` delivers, decoded.
 //!
 //! [`attr`] describes the events, [`ring`] maps one buffer, [`decode`] reads one record, [`session`] holds the events
-//! of all CPUs, [`threads`] opens them on threads that run, [`calibrate`] measures the cost of events, [`kept`] keeps it
-//! for later runs. Record layouts: perf_event_open(2) and include/uapi/linux/perf_event.h.
+//! of all CPUs, [`threads`] opens them on threads that run, [`calibrate`] measures the cost of events, [`kept`] keeps
+//! it for later runs. Record layouts: perf_event_open(2) and include/uapi/linux/perf_event.h.
 
 pub mod attr;
 pub mod calibrate;

@@ -24,9 +24,9 @@ use super::{PerfEvent, PerfRecord};
 pub const FAULT_PAGES: usize = 512;
 /// Data pages of a samples buffer from which on samples carry a piece of the stack: 80 such samples fit in 16 pages.
 const PAGES_FOR_STACKS: usize = 16;
-/// Data pages of the buffers of each CPU, largest first. Root gets the first sizes (2 MiB of faults are 20 ms at a million
-/// a second), an ordinary user without `ulimit -l` the second, which fit the default perf_event_mlock_kb of 516 on every
-/// CPU; the rest is for stricter limits. All CPUs get the same, or the first ones would use up the limit.
+/// Data pages of the buffers of each CPU, largest first. Root gets the first sizes (2 MiB of faults are 20 ms at a
+/// million a second), an ordinary user without `ulimit -l` the second, which fit the default perf_event_mlock_kb of 516
+/// on every CPU; the rest is for stricter limits. All CPUs get the same, or the first ones would use up the limit.
 const PAGES: [Pages; 6] =
     [pages(64, 64, FAULT_PAGES), pages(32, 16, 64), pages(16, 8, 32), pages(8, 4, 16), pages(4, 2, 4), pages(1, 1, 1)];
 

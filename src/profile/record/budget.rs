@@ -11,6 +11,8 @@ use numamma_kernel::sys::PAGE;
 const CHANNEL_PART: u64 = 8;
 /// Part of the limit for the kernel's buffers, whose records take three times as much when they are decoded.
 const KERNEL_PART: u64 = 8;
+/// Eighths of the limit for the counts of a trace: this process may take as much for those of two readings.
+const TRACE_EIGHTHS: u64 = 3;
 /// Part of the memory of a control group that the recorder takes at most: the program needs the rest.
 const GROUP_PART: u64 = 4;
 /// Least limit that is accepted, bytes: call stacks, names of frames and buffers of a small program.
@@ -52,6 +54,11 @@ impl Budget {
     /// Bytes of the kernel's buffers.
     pub fn kernel(&self) -> usize {
         (self.limit / KERNEL_PART) as usize
+    }
+
+    /// Bytes of counters in the program (sampler `trace`).
+    pub fn trace(&self) -> u64 {
+        self.limit / 8 * TRACE_EIGHTHS
     }
 
     /// The limit, bytes.

@@ -64,6 +64,7 @@ pub struct Events {
     pub budget: Budget,
     /// What the hooks of the program count, of the `trace` sampler.
     pub tallies: Tallies,
+    known: tallied::Known,
     /// What the `fault` sampler saw, not written yet.
     faults_seen: Vec<Folded>,
     /// Process and thread of each `fault` sampler: what such a thread does is not the program's.

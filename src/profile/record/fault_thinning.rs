@@ -23,8 +23,8 @@ const DEFAULT_NS: u64 = 700;
 /// What the event costs for a fault that it does not record, as a part of what the record costs (docs/measurements.md:
 /// 55 to 70 ns more than a disabled event, where a record takes 460 to 700).
 const PASSED: f64 = 0.1;
-/// Faults that may come at once, as the CPU time over which they would be allowed, as of allocations: 33,000 faults, 130
-/// MiB of memory, at the default bound and cost. They take 30 ms.
+/// Faults that may come at once, as the CPU time over which they would be allowed, as of allocations: 33,000 faults,
+/// 130 MiB of memory, at the default bound and cost. They take 30 ms.
 const CREDIT_NS: u64 = 4_000_000_000;
 /// Faults are thinned so long before that is judged: two of the clock ticks in which CPU time is counted.
 const LEAST_SOME: Duration = Duration::from_millis(20);

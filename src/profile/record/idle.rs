@@ -139,14 +139,16 @@ fn since(now: u64, before: Option<u64>) -> u64 {
     before.and_then(|before| now.checked_sub(before)).unwrap_or(now)
 }
 
-/// Reads a file `schedstat`: time on a CPU, time runnable without one, and a count (Documentation/scheduler/sched-stats.rst).
+/// Reads a file `schedstat`: time on a CPU, time runnable without one, and a count
+/// (Documentation/scheduler/sched-stats.rst).
 fn used_of(path: &str) -> Option<Used> {
     let text = fs::read_to_string(path).ok()?;
     let mut numbers = text.split_ascii_whitespace().map(|word| word.parse().ok());
     Some(Used { ran: numbers.next()??, waited: numbers.next()?? })
 }
 
-/// Reads the state in a file `stat`, behind the name in parentheses: R of a thread that runs or waits for a CPU (proc(5)).
+/// Reads the state in a file `stat`, behind the name in parentheses: R of a thread that runs or waits for a CPU
+/// (proc(5)).
 fn runs(path: &str) -> bool {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('R'))

@@ -3,8 +3,8 @@
 //!
 //! Each round (at most `ROUND_MS` of recorder.rs) drains the kernel's buffers and the program's channel, sorts all
 //! events older than `SETTLE_NS` by time and processes them: mappings and allocations change the address-space model,
-//! samples are replayed to accesses with their object, page faults become first touches. About once a second new records
-//! are written, definitions before use, so that a killed recorder leaves a readable profile.
+//! samples are replayed to accesses with their object, page faults become first touches. About once a second new
+//! records are written, definitions before use, so that a killed recorder leaves a readable profile.
 
 mod budget;
 mod events;
@@ -203,8 +203,7 @@ fn record_launched(options: &Options, mut launch: Launch) -> Result<Recorded, Fa
     if let (Some(FaultsBy::Moving(interval)), Some(channel)) = (options.faults_by, &channel) {
         faults::want(channel, interval, options.sampling.max_overhead);
     }
-    let trace =
-        launch.hooks.is_some().then(|| Trace::create(options.follow.children(), options.max_memory)).transpose();
+    let trace = launch.hooks.is_some().then(|| Trace::create(options.follow.children(), budget.trace())).transpose();
     let trace = trace.map_err(|e| Failure::usage(e.to_string()))?;
     let mut held = hold(&launch, channel.as_ref(), trace.as_ref())?;
     if let Some(trace) = &trace {

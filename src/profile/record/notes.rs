@@ -211,8 +211,8 @@ pub fn first_touch(session: Option<&Session>) -> Option<String> {
     }
 }
 
-/// Notes about events lost in full buffers: each kind makes another part of the report incomplete. `traced`: the samples
-/// are accesses that hooks count.
+/// Notes about events lost in full buffers: each kind makes another part of the report incomplete. `traced`: the
+/// samples are accesses that hooks count.
 pub fn lost(stats: &Stats, session: Option<&Session>, traced: bool) -> Vec<String> {
     let mut notes = Vec::new();
     let EventCounts { mappings_lost, starts_lost, .. } = stats.events;

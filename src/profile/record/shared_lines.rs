@@ -31,8 +31,8 @@ impl Lines {
         self.waiting.extend(lines.into_iter().map(|line| (now, line)));
     }
 
-    /// Takes what is known of lines whose word that was used most is in a range of memory of a process, but for what was
-    /// counted after that time only.
+    /// Takes what is known of lines whose word that was used most is in a range of memory of a process, but for what
+    /// was counted after that time only.
     pub fn take(&mut self, pid: u32, (addr, len): (u64, u64), until_ns: u64) -> Vec<Counted> {
         let range = addr..addr.saturating_add(len.max(1));
         self.take_where(|_, line| line.pid == pid && line.since_ns < until_ns && range.contains(&most_used(line)))

@@ -14,11 +14,12 @@
 //! Each access is charged one nanosecond. A trace says how often memory is accessed, not how long that takes: the
 //! program spends most of its time in the hooks.
 
+use std::hash::{Hash, Hasher};
 use std::time::{Duration, Instant};
 
-use numamma_channel::trace::reader::{Tally, Trace};
+use numamma_channel::trace::reader::{Owner, Tally, Trace};
 use numamma_kernel::clock::monotonic_ns;
-use rustc_hash::FxHashMap;
+use rustc_hash::FxHasher;
 
 use self::waiting::Waiting;
 use super::shared_lines::Lines;
@@ -43,22 +44,75 @@ pub struct Tallies {
     pub trace: Option<Trace>,
     /// Read and not attributed.
     pub waiting: Waiting,
-    sums: FxHashMap<Key, Folded>,
+    sums: Sums,
     /// Cache lines that threads share.
     pub lines: Lines,
     /// When the counts were read last, and when they may be read again.
     read: Option<(Instant, Instant)>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
-    thread: ThreadId,
-    object: ObjectId,
-    page: u64,
-    ip: Frame,
-    write: bool,
-    /// [`Tally::until_ns`].
-    until_ns: u64,
+/// Sums in the order in which they came, which is nearly that of time.
+#[derive(Debug, Default)]
+struct Sums {
+    folded: Vec<Folded>,
+    /// [`Tally::until_ns`] of each.
+    until_ns: Vec<u64>,
+    /// Hash table of their places in the list, [`NONE`] where there is none; at most half of it is used. Of the sums
+    /// themselves it would not fit into a core's caches.
+    places: Vec<u32>,
+}
+
+const NONE: u32 = u32::MAX;
+/// Least size of that table.
+const LEAST_PLACES: usize = 1 << 10;
+
+impl Sums {
+    /// Adds what one counter counted to the sum of its thread, object, page, instruction and stretch of time.
+    fn add(&mut self, new: Folded, until_ns: u64) {
+        if self.places.len() <= 2 * self.folded.len() {
+            self.grow();
+        }
+        let is_same = |sum: &Folded, until: u64| {
+            until == until_ns
+                && (sum.thread, sum.object, sum.addr / PAGE, sum.ip)
+                    == (new.thread, new.object, new.addr / PAGE, new.ip)
+                && (sum.writes > 0) == (new.writes > 0)
+        };
+        let mut at = self.first_place(&new);
+        loop {
+            match self.places[at] {
+                NONE => break,
+                place if is_same(&self.folded[place as usize], self.until_ns[place as usize]) => {
+                    let sum = &mut self.folded[place as usize];
+                    sum.reads += new.reads;
+                    sum.writes += new.writes;
+                    sum.cost_ns += new.cost_ns;
+                    return;
+                }
+                _ => at = (at + 1) & (self.places.len() - 1),
+            }
+        }
+        self.places[at] = self.folded.len() as u32;
+        self.folded.push(new);
+        self.until_ns.push(until_ns);
+    }
+
+    fn first_place(&self, sum: &Folded) -> usize {
+        let mut hasher = FxHasher::default();
+        (sum.thread, sum.addr / PAGE, sum.ip.offset).hash(&mut hasher);
+        hasher.finish() as usize & (self.places.len() - 1)
+    }
+
+    fn grow(&mut self) {
+        self.places = vec![NONE; (2 * self.places.len()).max(LEAST_PLACES)];
+        for place in 0..self.folded.len() {
+            let mut at = self.first_place(&self.folded[place]);
+            while self.places[at] != NONE {
+                at = (at + 1) & (self.places.len() - 1);
+            }
+            self.places[at] = place as u32;
+        }
+    }
 }
 
 impl Tallies {
@@ -68,52 +122,59 @@ impl Tallies {
         self.trace.is_some() && self.read.is_none_or(|(last, next)| now >= last + READ || ends && now >= next)
     }
 
+    /// Reads what the tables of these threads, and those to which nothing more is written, have counted since the last
+    /// time. The other tables, perhaps of hundreds of threads, are not looked at for each thread that ends.
+    pub fn read_of(&mut self, wanted: impl Fn(&Owner) -> bool) {
+        let Some(trace) = &mut self.trace else { return };
+        self.waiting.read(trace, wanted, monotonic_ns);
+    }
+
     /// Reads what was counted since the last time.
     pub fn read(&mut self) {
-        let Some(trace) = &mut self.trace else { return };
         let begun = Instant::now();
-        let (waiting, lines) = (&mut self.waiting, &mut self.lines);
-        waiting.read(trace, monotonic_ns);
-        lines.read(trace);
+        self.read_of(|_| true);
+        let Some(trace) = &mut self.trace else { return };
+        self.lines.read(trace);
         let end = Instant::now();
         self.read = Some((end, end + (end - begun) * READING));
     }
 
     /// Adds accesses to an object.
     pub fn add(&mut self, time_ns: u64, thread: ThreadId, (object, addr): (ObjectId, u64), ip: Frame, tally: &Tally) {
-        let key = Key { thread, object, page: addr / PAGE, ip, write: tally.write, until_ns: tally.until_ns };
-        let new = || Folded {
+        let (reads, writes) = if tally.write { (0, tally.count) } else { (tally.count, 0) };
+        let new = Folded {
             time_ns,
             thread,
             object,
             addr,
             object_only: false,
             ip,
-            reads: 0,
-            writes: 0,
+            reads,
+            writes,
             remote: 0,
             placed: 0,
-            cost_ns: 0,
+            cost_ns: tally.count * CHARGE_NS,
         };
-        let sum = self.sums.entry(key).or_insert_with(new);
-        *(if tally.write { &mut sum.writes } else { &mut sum.reads }) += tally.count;
-        sum.cost_ns += tally.count * CHARGE_NS;
+        self.sums.add(new, tally.until_ns);
     }
 
     /// Whether the sums are to be written before there are more.
     pub fn is_full(&self) -> bool {
-        self.sums.len() >= MOST_SUMS
+        self.sums.folded.len() >= MOST_SUMS
     }
 
     /// Sums that wait to be written.
     pub fn pending(&self) -> usize {
-        self.sums.len()
+        self.sums.folded.len()
     }
 
     /// The sums since the last call, in the order of time.
     pub fn take_sums(&mut self) -> Vec<Folded> {
-        let mut sums: Vec<Folded> = std::mem::take(&mut self.sums).into_values().collect();
-        sums.sort_unstable_by_key(|f| (f.time_ns, f.thread, f.addr, f.ip));
+        let mut sums = std::mem::take(&mut self.sums.folded);
+        self.sums.until_ns.clear();
+        self.sums.places.fill(NONE);
+        // They are in this order for the most part: of what each thread counted, by address.
+        sums.sort_by_key(|f| (f.time_ns, f.thread, f.addr));
         sums
     }
 }

@@ -118,8 +118,8 @@ impl Threads {
         self.touch(id);
     }
 
-    /// Takes words of the object that says what a thread runs: the first one is its virtual table, `code` and `data` say
-    /// where in a module such a word points to.
+    /// Takes words of the object that says what a thread runs: the first one is its virtual table, `code` and `data`
+    /// say where in a module such a word points to.
     pub fn task_word(&mut self, id: ThreadId, index: u32, code: Option<Frame>, data: Option<Frame>) {
         let task = &mut self.all[id as usize].task;
         match (index, task) {

@@ -3,12 +3,12 @@
 //!
 //! Values are followed through the innermost loop around an instruction, in the order of its instructions, as if every
 //! one were executed: a value that is overwritten only on one side of a branch counts as overwritten. Stack slots and
-//! single variables at fixed addresses hold values like registers, so that code without optimisation is understood. What
-//! calls return is not known.
+//! single variables at fixed addresses hold values like registers, so that code without optimisation is understood.
+//! What calls return is not known.
 //!
 //! A register that is multiplied, shifted or XORed with itself in each turn does not count: it is a generator of random
-//! numbers or a hash, and what it addresses is as far apart as what is loaded through indices. A product of registers that
-//! count is a row of a matrix.
+//! numbers or a hash, and what it addresses is as far apart as what is loaded through indices. A product of registers
+//! that count is a row of a matrix.
 
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -283,7 +283,8 @@ impl Flow {
         if from & UNKNOWN != 0 {
             return AddressKind::Unknown;
         }
-        // What lies at a place that stays the same, as the beginning of an array in a structure, stays the same as well.
+        // What lies at a place that stays the same, as the beginning of an array in a structure, stays the same as
+        // well.
         let is_fixed =
             |ip: &u64, own: Origins| own == 0 && self.operands.get(ip).is_none_or(|at| !self.stored.contains(at));
         let is_loaded = || self.loads.iter().any(|(ip, (bit, own))| from & bit != 0 && !is_fixed(ip, *own));
@@ -328,7 +329,8 @@ mod tests {
 
     #[test]
     fn a_generator_of_random_numbers_does_not_count() {
-        // 0: imul rax,rcx; 4: add rax,r8; 7: mov rdx,rax; a: shr rdx,33; e: add qword [rdi+rdx*8],1; 13: dec rsi; 16: jne 0
+        // 0: imul rax,rcx; 4: add rax,r8; 7: mov rdx,rax; a: shr rdx,33; e: add qword [rdi+rdx*8],1; 13: dec rsi; 16:
+        // jne 0
         let random = [
             0x48, 0x0f, 0xaf, 0xc1, 0x4c, 0x01, 0xc0, 0x48, 0x89, 0xc2, 0x48, 0xc1, 0xea, 0x21, 0x48, 0x83, 0x04, 0xd7,
             0x01, 0x48, 0xff, 0xce, 0x75, 0xe8, 0xc3,
@@ -355,7 +357,8 @@ mod tests {
             0xed, 0xc3,
         ];
         assert_eq!(kinds(&array)[1].1, AddressKind::Counted);
-        // A list whose place is in a structure: 0: mov rdx,[rdi]; 3: mov rcx,[rdx]; 6: mov [rdi],rcx; 9: dec rsi; c: jne 0
+        // A list whose place is in a structure: 0: mov rdx,[rdi]; 3: mov rcx,[rdx]; 6: mov [rdi],rcx; 9: dec rsi; c:
+        // jne 0
         let list = [0x48, 0x8b, 0x17, 0x48, 0x8b, 0x0a, 0x48, 0x89, 0x0f, 0x48, 0xff, 0xce, 0x75, 0xf2, 0xc3];
         assert_eq!(kinds(&list)[1].1, AddressKind::Loaded);
     }

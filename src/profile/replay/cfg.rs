@@ -65,7 +65,8 @@ struct Table {
 pub(super) enum Pred {
     /// From an instruction, by its branch when `taken`.
     From { inst: u32, taken: bool },
-    /// From code that is not on a path: the caller (at the function's start), a call's return, or another function's jump.
+    /// From code that is not on a path: the caller (at the function's start), a call's return, or another function's
+    /// jump.
     Outside,
 }
 
@@ -141,8 +142,8 @@ impl Decoded {
         self.branches.sort_unstable();
     }
 
-    /// Adds the places to which other functions jump: neighbours, and functions that this one jumps to, such as its cold
-    /// part, which leads back.
+    /// Adds the places to which other functions jump: neighbours, and functions that this one jumps to, such as its
+    /// cold part, which leads back.
     fn add_entries(&mut self, bytes: u64, code: &mut dyn CodeSource) {
         let (start, end) = (self.start, self.start.saturating_add(bytes));
         let near = (0..NEAR / ALIGNMENT).map(|k| k * ALIGNMENT);

@@ -12,9 +12,10 @@
 //!
 //! `inst` describes one instruction, `decode` lowers to it, `cfg` keeps decoded functions, `state`, `eval` and `flags`
 //! know what one instruction does, `path` finds the instructions executed around the sample, `access` lists the
-//! accesses and charges one of them, `operand` finds what an instruction with a constant operand waited for, `vector` and
-//! `gather` know the lanes of gathers, and `recover` the addresses whose registers are overwritten. `ways` follows all
-//! ways to a sample, and `agree` says what they have in common. `loops` finds the loops of a function, `addresses` how the addresses in them come about.
+//! accesses and charges one of them, `operand` finds what an instruction with a constant operand waited for, `vector`
+//! and `gather` know the lanes of gathers, and `recover` the addresses whose registers are overwritten. `ways` follows
+//! all ways to a sample, and `agree` says what they have in common. `loops` finds the loops of a function, `addresses`
+//! how the addresses in them come about.
 
 mod access;
 mod addresses;

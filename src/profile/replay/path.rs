@@ -209,8 +209,8 @@ impl Walk<'_> {
         }
     }
 
-    /// After a contradiction: there is an unknown way into a block between it and the sample. Which one is not known, so
-    /// only the sampled block is certain. The steps before the farthest such block are not part of the path.
+    /// After a contradiction: there is an unknown way into a block between it and the sample. Which one is not known,
+    /// so only the sampled block is certain. The steps before the farthest such block are not part of the path.
     fn doubt(&mut self) {
         let leads = |s: u32| self.fun.insts[s as usize].leader;
         while self.path.steps.last().is_some_and(|&s| !leads(s)) {

@@ -1,7 +1,7 @@
 //! Which thread frees what which thread has allocated.
 //!
-//! The allocators of threads keep arenas: a block that another thread frees goes back to the arena that it is of, under its
-//! lock, and so to the memory of the node where that thread has touched it.
+//! The allocators of threads keep arenas: a block that another thread frees goes back to the arena that it is of, under
+//! its lock, and so to the memory of the node where that thread has touched it.
 
 use super::Space;
 use super::heap::Block;
@@ -9,8 +9,8 @@ use super::processes::process_in;
 use crate::profile::records::ThreadId;
 
 impl Space {
-    /// The block at `addr`, which `thread` is going to free, counts for its call site. `is_of`: whether a thread is of this
-    /// process: what a child inherited was allocated by a thread of its parent, which is no other thread in it.
+    /// The block at `addr`, which `thread` is going to free, counts for its call site. `is_of`: whether a thread is of
+    /// this process: what a child inherited was allocated by a thread of its parent, which is no other thread in it.
     pub fn count_free(&mut self, pid: u32, addr: u64, thread: ThreadId, is_of: impl Fn(ThreadId) -> bool) {
         let Some(slot) = self.find(pid) else { return };
         let heap = &mut process_in(&mut self.slots, slot).heap;

@@ -36,8 +36,8 @@ impl ModuleFile {
         (elf, self.debug.get_or_insert_with(|| debugfile::find(elf)).as_ref())
     }
 
-    /// Names of the code, with the file and its separate debug file. Unpacking and indexing debug information takes most
-    /// of the time that a name takes, and is done once.
+    /// Names of the code, with the file and its separate debug file. Unpacking and indexing debug information takes
+    /// most of the time that a name takes, and is done once.
     pub fn namer(&mut self) -> (&Namer, &ElfFile, Option<&ElfFile>) {
         let elf = &self.elf;
         let debug = self.debug.get_or_insert_with(|| debugfile::find(elf)).as_ref();

@@ -166,8 +166,8 @@ impl Process {
         }
     }
 
-    /// Applies a kernel report that `low..high` now maps what is `shown` with `prot`: a new mapping, or the growth, merging or
-    /// re-protection of known ones, which keep their identity.
+    /// Applies a kernel report that `low..high` now maps what is `shown` with `prot`: a new mapping, or the growth,
+    /// merging or re-protection of known ones, which keep their identity.
     pub fn map(&mut self, time_ns: u64, low: u64, high: u64, prot: u32, shown: Shown<'_>, objects: &mut Objects) {
         let Shown { path, view } = shown;
         let same = |s: &Span<MappingPiece>| shown.is_of(&self.mappings[s.value.mapping]);
@@ -193,8 +193,8 @@ impl Process {
         self.kernel.insert(low, high, MappingPiece { prot, mapping });
     }
 
-    /// The parts of `low..high`, which the kernel reports to map what is `shown` with `prot`, that [`Process::map`] would not take
-    /// for a continued mapping: bounds.
+    /// The parts of `low..high`, which the kernel reports to map what is `shown` with `prot`, that [`Process::map`]
+    /// would not take for a continued mapping: bounds.
     pub fn fresh_parts(&self, low: u64, high: u64, prot: u32, shown: Shown<'_>) -> Vec<(u64, u64)> {
         let path = shown.path;
         let same = |s: &Span<MappingPiece>| shown.is_of(&self.mappings[s.value.mapping]);

@@ -1,4 +1,5 @@
-//! Memory that several processes may map: shared mappings of files, memfd, /dev/shm, System V, MAP_SHARED | MAP_ANONYMOUS.
+//! Memory that several processes may map: shared mappings of files, memfd, /dev/shm, System V, MAP_SHARED |
+//! MAP_ANONYMOUS.
 //!
 //! The kernel keeps each such memory as one file, so that its inode and an offset name a page wherever a process maps
 //! it. The memory is one object of the run, with the addresses that its first mapping gave it: [`View::place`] turns

@@ -1,9 +1,9 @@
 //! The instructions that access some of an entry's memory, where the entry becomes several.
 //!
 //! Of an instruction only its sum over the entry is kept, and the pages between which its accesses lie. Its loop nest
-//! says which part of the sum belongs to which memory: the cells of the nest, or of all code where one nest makes nearly
-//! all of the accesses. Of these cells those count that the instruction can have: on its pages, and reads or writes as
-//! it makes them.
+//! says which part of the sum belongs to which memory: the cells of the nest, or of all code where one nest makes
+//! nearly all of the accesses. Of these cells those count that the instruction can have: on its pages, and reads or
+//! writes as it makes them.
 
 use std::cmp::Reverse;
 use std::ops::Range;

@@ -99,8 +99,8 @@ impl Layout {
         self.places.get(&object).filter(|place| place.division.is_none()).map(|place| place.entry)
     }
 
-    /// Gives every seen object its instance, in order of entry, birth and id. An object in parts has one of each, and the
-    /// stages of a chain have one together.
+    /// Gives every seen object its instance, in order of entry, birth and id. An object in parts has one of each, and
+    /// the stages of a chain have one together.
     fn number(&mut self, tables: &Tables, owner: &FxHashMap<ObjectId, u32>, pieces: &FxHashMap<u32, Vec<Piece>>) {
         let mut seen: Vec<(u32, u64, ObjectId, Instance)> = Vec::new();
         let mut stages: FxHashMap<ObjectId, Vec<(ObjectId, u64)>> = FxHashMap::default();

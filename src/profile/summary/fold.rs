@@ -55,7 +55,8 @@ struct Fold<'a> {
     uses: Uses,
     /// Where the accesses of each pair of the first pass are counted.
     targets: Arc<[Target]>,
-    /// The access before, and its key without a part. Most accesses have that of the one before: both are of one sample.
+    /// The access before, and its key without a part. Most accesses have that of the one before: both are of one
+    /// sample.
     last: (Near, Option<CellKey>),
     cells: Tally<CellKey>,
     parts: &'a CodeParts,

@@ -1,7 +1,7 @@
 //! Which objects a report shows and an advice places, by patterns of their names.
 //!
-//! A recording keeps everything: what an object costs is a share of the whole, another choice needs no other run, and the
-//! names of call sites are known only when the debug information has been read.
+//! A recording keeps everything: what an object costs is a share of the whole, another choice needs no other run, and
+//! the names of call sites are known only when the debug information has been read.
 
 use super::{Entry, Summary, base_name};
 
@@ -40,8 +40,8 @@ impl Selection {
     }
 }
 
-/// Everything that an object is called by: its names and those of the variable it is a part of, the functions and source
-/// files of its call stack, its library, the file it maps.
+/// Everything that an object is called by: its names and those of the variable it is a part of, the functions and
+/// source files of its call stack, its library, the file it maps.
 fn names(summary: &Summary, entry: &Entry) -> Vec<String> {
     let mut names = vec![entry.name.clone(), entry.linkage.clone()];
     if let Some(part) = &entry.part {

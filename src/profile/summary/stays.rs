@@ -1,5 +1,5 @@
-//! Which CPU each thread ran on over time, from the accesses of a profile. Accesses that were summed up in the file have
-//! no CPU, so of a long run only the last part is known.
+//! Which CPU each thread ran on over time, from the accesses of a profile. Accesses that were summed up in the file
+//! have no CPU, so of a long run only the last part is known.
 
 use crate::profile::records::{Access, ThreadId};
 

@@ -14,8 +14,8 @@ pub struct Turnover {
     pub allocations: u64,
     /// The same, a second of the run.
     pub per_second: f64,
-    /// Time from the first to the last allocation, ns, where they are over before [`SPREAD`] of the run: a rate over the
-    /// whole run would say that they go on.
+    /// Time from the first to the last allocation, ns, where they are over before [`SPREAD`] of the run: a rate over
+    /// the whole run would say that they go on.
     pub within_ns: Option<u64>,
     /// Median lifetime of the sampled instances, ns.
     pub median_ns: u64,

@@ -192,7 +192,8 @@ pub struct WordUse {
     pub counters: Counters,
 }
 
-/// Pages of an entry whose first toucher was not seen, but follows from some of the page faults. Ascending and disjoint.
+/// Pages of an entry whose first toucher was not seen, but follows from some of the page faults. Ascending and
+/// disjoint.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Extrapolated {
     /// Touched in order by one thread, between two of its faults.

@@ -1,5 +1,5 @@
-//! What the pictures of a profile show, binned: the same for the page (`html`) and for single figures (`plot`), which only
-//! draw it.
+//! What the pictures of a profile show, binned: the same for the page (`html`) and for single figures (`plot`), which
+//! only draw it.
 
 mod advised;
 mod grid;

@@ -1,5 +1,5 @@
-//! The processed profile format of the Firefox Profiler (<https://profiler.firefox.com>), version [`VERSION`]; newer ones
-//! of the profiler read it, too.
+//! The processed profile format of the Firefox Profiler (<https://profiler.firefox.com>), version [`VERSION`]; newer
+//! ones of the profiler read it, too.
 //!
 //! A thread has a sample for each stack and time slot, in the middle of the slot, weighted by CPU time.
 

@@ -1,5 +1,5 @@
-//! Folded stacks, as flamegraph.pl and inferno read them: places from the outermost to the innermost, `;` between two, and
-//! the cost in microseconds of CPU time.
+//! Folded stacks, as flamegraph.pl and inferno read them: places from the outermost to the innermost, `;` between two,
+//! and the cost in microseconds of CPU time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

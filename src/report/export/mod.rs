@@ -1,13 +1,13 @@
 //! Profiles in formats that other tools read.
 //!
 //! The tables of [`schema`] are filled profile by profile ([`rows`]) into columns ([`batch`]) and written as Parquet
-//! ([`parquet`]), CSV ([`csv`]) or one JSON document ([`json`]). Every row names its profile, rank and process, so that the
-//! files of several ranks can be read as one.
+//! ([`parquet`]), CSV ([`csv`]) or one JSON document ([`json`]). Every row names its profile, rank and process, so that
+//! the files of several ranks can be read as one.
 //!
 //! Viewers of flame graphs get the cost as [`stacks`]: [`folded`], [`speedscope`] and [`firefox`].
 //!
-//! Text of a profile was written by a stranger: it is escaped as on a terminal before it is put into a column, and quoted
-//! by the rules of the format.
+//! Text of a profile was written by a stranger: it is escaped as on a terminal before it is put into a column, and
+//! quoted by the rules of the format.
 
 pub mod batch;
 mod csv;

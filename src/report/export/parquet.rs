@@ -1,8 +1,8 @@
 //! A table as Parquet, by the writer of columns of the `parquet` crate.
 //!
-//! Types and encodings are those that every reader has known for years: INT64, DOUBLE, BOOLEAN and UTF-8 strings in data
-//! pages of version 1, compressed with Snappy. Whole numbers are written as differences: of the tallies, whose rows are in
-//! order, that takes a sixth of the space of dictionaries and half of their time, which goes into hashing.
+//! Types and encodings are those that every reader has known for years: INT64, DOUBLE, BOOLEAN and UTF-8 strings in
+//! data pages of version 1, compressed with Snappy. Whole numbers are written as differences: of the tallies, whose
+//! rows are in order, that takes a sixth of the space of dictionaries and half of their time, which goes into hashing.
 
 use std::io::{self, Write};
 use std::sync::Arc;

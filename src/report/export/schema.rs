@@ -1,8 +1,8 @@
-//! The tables and their columns: names are part of the interface, as those of JSON; columns are added, none is renamed or
-//! removed.
+//! The tables and their columns: names are part of the interface, as those of JSON; columns are added, none is renamed
+//! or removed.
 //!
-//! A unit is part of a column's name where there is one: `_ns`, `_bytes`, `_share` (0 to 1). docs/export.md explains the
-//! columns with the texts of this file, and docs/schemas/export.schema.json is [`json_schema`]; tests compare both.
+//! A unit is part of a column's name where there is one: `_ns`, `_bytes`, `_share` (0 to 1). docs/export.md explains
+//! the columns with the texts of this file, and docs/schemas/export.schema.json is [`json_schema`]; tests compare both.
 
 use serde_json::{Map, Value, json};
 

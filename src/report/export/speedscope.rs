@@ -1,5 +1,5 @@
-//! The file format of speedscope (<https://www.speedscope.app/file-format-schema.json>): a profile for each thread, whose
-//! samples are weighted by CPU time.
+//! The file format of speedscope (<https://www.speedscope.app/file-format-schema.json>): a profile for each thread,
+//! whose samples are weighted by CPU time.
 
 use serde_json::{Value, json};
 

@@ -1,8 +1,8 @@
 //! The cost of a profile as stacks, for viewers of flame graphs.
 //!
 //! A stack begins with the functions that allocated an object (outermost first; a variable has none), then stands the
-//! object, then the function or loop whose accesses to it took the time. A profile knows the cost of these by thread and
-//! time slot, not by sample: a sample here is what a thread spent in a slot.
+//! object, then the function or loop whose accesses to it took the time. A profile knows the cost of these by thread
+//! and time slot, not by sample: a sample here is what a thread spent in a slot.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;

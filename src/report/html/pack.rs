@@ -1,5 +1,5 @@
-//! How numbers and text are stored in the page: variable-length integers, deflated, in base64. What is stored so holds no
-//! character that HTML or JSON gives a meaning.
+//! How numbers and text are stored in the page: variable-length integers, deflated, in base64. What is stored so holds
+//! no character that HTML or JSON gives a meaning.
 
 use std::io::Write;
 

@@ -105,7 +105,8 @@ impl Sources {
         })
     }
 
-    /// The file below one of the directories: under its own name, or, in a tree that was moved, under the longest end of it.
+    /// The file below one of the directories: under its own name, or, in a tree that was moved, under the longest end
+    /// of it.
     fn find(&self, name: &Path) -> Option<PathBuf> {
         let ending = name.extension()?.to_str()?.to_lowercase();
         if !ENDINGS.contains(&ending.as_str()) {

@@ -9,7 +9,8 @@ use crate::report::View;
 use crate::report::bins::{Gantt, Grid, Quantity, Tile, nodes_of};
 use crate::report::units::{bytes, duration, middle, printable};
 
-/// Rows of pages and columns of threads of a figure: two pixels each where it is small. SVG has an element for each cell.
+/// Rows of pages and columns of threads of a figure: two pixels each where it is small. SVG has an element for each
+/// cell.
 const MOST: (usize, usize) = (160, 128);
 /// Cells that the counters of an object are binned to first.
 const TILE_CELLS: usize = 400_000;

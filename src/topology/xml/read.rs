@@ -13,7 +13,8 @@ use crate::topology::partial_matrix::PartialMatrix;
 
 /// Largest number of elements and attributes: lstopo writes about 40 per CPU, and a machine has at most 8,192 CPUs.
 const MOST_ELEMENTS: u32 = 4_000_000;
-/// Largest number of attributes of one element: lstopo writes up to 20, and the parser compares each with all before it.
+/// Largest number of attributes of one element: lstopo writes up to 20, and the parser compares each with all before
+/// it.
 const MOST_ATTRIBUTES: usize = 1_000;
 /// Bits of a distance matrix's `kind`: its values are latencies, or bandwidths (HWLOC_DISTANCES_KIND_MEANS_*).
 const MEANS_LATENCY: u64 = 1 << 2;

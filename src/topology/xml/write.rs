@@ -1,5 +1,5 @@
-//! Writes packages, nodes, caches, cores, CPUs, ACPI SLIT, and measured latencies and bandwidths or those of HMAT as an hwloc
-//! XML file. Assumed figures are left out, so that a reader of the file cannot mistake them for facts.
+//! Writes packages, nodes, caches, cores, CPUs, ACPI SLIT, and measured latencies and bandwidths or those of HMAT as an
+//! hwloc XML file. Assumed figures are left out, so that a reader of the file cannot mistake them for facts.
 
 use std::fmt::Write;
 

@@ -24,7 +24,7 @@ use super::lines::{BLOCKS, PageLines};
 /// First eight bytes of the memory of a trace.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"NMMATRAC");
 /// Changes with every change of this layout.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Bits of an address below its page.
 pub const PAGE_SHIFT: u32 = 12;
@@ -92,6 +92,8 @@ pub struct Header {
     pub limit: u64,
     /// Bytes that they take.
     pub bytes: AtomicU64,
+    /// Of these, the bytes of tables to which nothing more is written: the recorder gives them back.
+    pub ended: AtomicU64,
     /// Accesses that were not counted, for lack of memory or as their address is beyond [`END`].
     pub lost: AtomicU64,
     /// One more than the highest table ever taken.

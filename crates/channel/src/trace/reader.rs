@@ -63,7 +63,8 @@ impl Place {
         self.0 >> (SITE_BITS + OFFSET_BITS) << PAGE_SHIFT | self.0 & ((1 << OFFSET_BITS) - 1)
     }
 
-    fn site(self) -> usize {
+    /// Number of its instruction, below [`SITES`]: one that stores has another number than one that loads.
+    pub fn site(self) -> usize {
         (self.0 >> OFFSET_BITS) as usize % SITES
     }
 }
@@ -97,6 +98,8 @@ struct Seen {
 impl Seen {
     /// Calls `add` for each count that has grown. The counts are kept unless this was the last time.
     fn read(&mut self, is_last: bool, mut add: impl FnMut(Place, u64)) {
+        // SAFETY: the range is the mapping. One call is faster than a fault for some pages at a time; an older kernel refuses.
+        unsafe { libc::madvise(self.slots.as_ptr().cast(), self.bytes(), libc::MADV_POPULATE_READ) };
         let mut before = self.counts.iter();
         let mut counts = Vec::new();
         for n in 0..self.len {
@@ -208,6 +211,13 @@ impl Trace {
         self.map().header().lost.load(Relaxed)
     }
 
+    /// Whether memory is short, and would be given back by [`Trace::collect_of`].
+    pub fn is_short(&self) -> bool {
+        let map = self.map();
+        let header = map.header();
+        header.ended.load(Relaxed) > 0 && header.bytes.load(Relaxed) > header.limit / 2
+    }
+
     /// Whether accesses of different instructions were counted together, for lack of memory.
     pub fn merged(&self) -> bool {
         self.map().header().merged.load(Relaxed) != 0
@@ -226,8 +236,9 @@ impl Trace {
         self.gone.push((pid, tid, at_ns));
     }
 
-    /// Calls `add` for what was counted since the last call, table by table.
-    pub fn collect(&mut self, mut add: impl FnMut(&Owner, Place, u64)) {
+    /// Calls `add` for what was counted since the last call, table by table: in the tables of `wanted` threads, and in
+    /// those to which nothing more is written.
+    pub fn collect_of(&mut self, wanted: impl Fn(&Owner) -> bool, mut add: impl FnMut(&Owner, Place, u64)) {
         let gone = std::mem::take(&mut self.gone);
         let high = (self.map().header().high_water.load(Acquire) as usize).min(TABLES);
         for index in 0..high {
@@ -240,11 +251,14 @@ impl Trace {
                 pid == of && (thread == 0 || tid == thread) && since_ns < at_ns
             };
             let is_last = head.state == ENDED || gone.iter().any(is_gone);
+            if !is_last && !wanted(&head.owner) {
+                continue;
+            }
             if let Some(seen) = seen(&mut self.tables[index], &self.fd, index, head.shift) {
                 seen.read(is_last, |place, count| add(&head.owner, place, count));
             }
             if is_last {
-                self.free(index, head.shift);
+                self.free(index, head);
             }
         }
     }
@@ -292,9 +306,9 @@ impl Trace {
         Tally { pid, tid, addr: place.addr(), ip: word >> 1, write, since_ns, until_ns, count }
     }
 
-    fn free(&mut self, index: usize, shift: u32) {
+    fn free(&mut self, index: usize, head: Head) {
         self.tables[index] = None;
-        let bytes = size_of::<Slot>() << shift;
+        let bytes = size_of::<Slot>() << head.shift;
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: a system call on this object's descriptor.
         let rc =
@@ -304,6 +318,9 @@ impl Trace {
         }
         let map = self.map();
         map.header().bytes.fetch_sub(bytes as u64, Relaxed);
+        if head.state == ENDED {
+            map.header().ended.fetch_sub(bytes as u64, Relaxed);
+        }
         map.head(index).state.store(FREE, Release);
     }
 }

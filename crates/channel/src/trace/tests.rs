@@ -16,7 +16,7 @@ fn count(map: Map, table: &Table, addr: u64, ip: u64, write: bool, by: u64) {
 
 fn collected(trace: &mut Trace) -> Vec<Tally> {
     let mut read = Vec::new();
-    trace.collect(|owner, place, count| read.push((*owner, place, count)));
+    trace.collect_of(|_| true, |owner, place, count| read.push((*owner, place, count)));
     let tallies = read.iter().map(|(owner, place, count)| trace.tally(owner, *place, *count));
     let mut out: Vec<Tally> = tallies.map(|tally| Tally { since_ns: 0, ..tally }).collect();
     out.sort_by_key(|t| (t.addr, t.ip, t.write));
@@ -87,6 +87,26 @@ fn tables_of_threads_that_ended_are_given_back() {
     trace.gone(8, 0, u64::MAX);
     assert_eq!(collected(&mut trace), []);
     assert_eq!(map.header().bytes.load(Relaxed), 0);
+}
+
+#[test]
+fn of_the_tables_in_use_only_those_of_wanted_threads_are_read() {
+    let mut trace = Trace::create(false, 1 << 20).unwrap();
+    let map = trace.parts().0;
+    let tables: Vec<Table> = (1..=5).map(|tid| taken(&trace, 7 << 32 | tid)).collect();
+    tables.iter().for_each(|table| count(map, table, 0x5000_1000, 0x40_1000, false, 1));
+    let mut tables = tables.into_iter();
+    // SAFETY: no counter is used after it.
+    unsafe { tables.next().unwrap().end(map) };
+    assert_eq!(map.header().ended.load(Relaxed), (size_of::<Slot>() << FIRST_SHIFT) as u64);
+    let shifts = |fits: fn(Map, u32) -> bool| (FIRST_SHIFT..).take_while(|shift| fits(map, *shift)).count();
+    assert_eq!((shifts(Table::fits), shifts(Table::will_fit)), (3, 4));
+    trace.gone(7, 4, u64::MAX);
+    let mut tids = Vec::new();
+    trace.collect_of(|owner| owner.tid == 3, |owner, _, count| tids.push((owner.tid, count)));
+    assert_eq!(tids, [(1, 1), (3, 1), (4, 1)], "ended, wanted, gone");
+    assert_eq!(map.header().ended.load(Relaxed), 0, "the memory is given back");
+    assert_eq!(collected(&mut trace).iter().map(|tally| tally.tid).collect::<Vec<_>>(), [2, 5]);
 }
 
 #[test]

@@ -27,7 +27,7 @@ const _: () = assert!(OF_PAGE <= 1 << FIRST_SHIFT);
 pub const HASH_SHIFT: u32 = 38;
 const _: () = assert!(size_of::<Slot>() << MOST_SHIFT <= 1 << (u64::BITS - HASH_SHIFT));
 /// Part of the memory for tables that is kept for the first ones of threads: those that have one count at least by page.
-const KEPT_PART: u64 = 8;
+const KEPT_PART: u64 = 4;
 /// Sixteenths of the slots that are used at most, and by counters of single instructions.
 const MOST_SIXTEENTHS: u32 = 15;
 const MOST_SIXTEENTHS_OF_INSTRUCTIONS: u32 = 14;
@@ -95,16 +95,32 @@ pub struct Table {
     used: AtomicU32,
 }
 
+/// The number of bytes of all tables with a new one of `bytes` bytes, where that fits into the memory for them.
+fn with_table(map: Map, taken: u64, bytes: usize) -> Option<u64> {
+    let limit = map.header().limit;
+    let kept = if bytes > size_of::<Slot>() << FIRST_SHIFT { limit / KEPT_PART } else { 0 };
+    taken.checked_add(bytes as u64).filter(|all| *all <= limit - kept)
+}
+
 impl Table {
+    /// Whether there is memory now for a table of 2^`shift` slots.
+    pub fn fits(map: Map, shift: u32) -> bool {
+        with_table(map, map.header().bytes.load(Relaxed), size_of::<Slot>() << shift.min(MOST_SHIFT)).is_some()
+    }
+
+    /// Whether there will be memory for it once the recorder has given back the tables to which nothing more is written.
+    pub fn will_fit(map: Map, shift: u32) -> bool {
+        let (taken, ended) = (map.header().bytes.load(Relaxed), map.header().ended.load(Relaxed));
+        with_table(map, taken.saturating_sub(ended), size_of::<Slot>() << shift.min(MOST_SHIFT)).is_some()
+    }
+
     /// Takes a table of 2^`shift` slots of the open file for a thread; `None` when there is none, or no memory for it.
     pub fn take(map: Map, fd: c_int, owner: u64, shift: u32) -> Option<Table> {
         let shift = shift.min(MOST_SHIFT);
         let bytes = size_of::<Slot>() << shift;
         let header = map.header();
-        let kept = if shift > FIRST_SHIFT { header.limit / KEPT_PART } else { 0 };
         // Not added and taken back: what does not fit must not keep a small table of another thread from its room.
-        let with = |taken: u64| taken.checked_add(bytes as u64).filter(|all| *all <= header.limit - kept);
-        header.bytes.fetch_update(Relaxed, Relaxed, with).ok()?;
+        header.bytes.fetch_update(Relaxed, Relaxed, |taken| with_table(map, taken, bytes)).ok()?;
         let table = free_table(map);
         let slots = table.and_then(|index| map_slots(fd, index, bytes));
         let (Some(index), Some(slots)) = (table, slots) else {
@@ -199,7 +215,8 @@ impl Table {
     /// # Safety
     /// No counter of it is used after the call.
     pub unsafe fn end(self, map: Map) {
-        // Release pairs with the recorder's Acquire: it sees all counts.
+        map.header().ended.fetch_add((size_of::<Slot>() << self.shift) as u64, Relaxed);
+        // Release pairs with the recorder's Acquire: it sees all counts, and the bytes.
         map.head(self.index).state.store(ENDED, Release);
         // SAFETY: the mapping is this table's, and by the contract of this function nobody uses it any more.
         unsafe { sys::unmap(self.slots.cast_mut().cast(), size_of::<Slot>() << self.shift) };
@@ -221,7 +238,8 @@ fn map_slots(fd: c_int, table: usize, bytes: usize) -> Option<*const Slot> {
     let rc =
         unsafe { libc::syscall(libc::SYS_fallocate, c_long::from(fd), 0 as c_long, at as c_long, bytes as c_long) };
     let base = if rc == 0 { sys::map_shared(fd, at, bytes)? } else { return None };
-    for advice in [libc::MADV_DONTDUMP, libc::MADV_DONTFORK] {
+    // The slots that are used are anywhere: one call is faster than a fault for each page. An older kernel refuses.
+    for advice in [libc::MADV_DONTDUMP, libc::MADV_DONTFORK, libc::MADV_POPULATE_WRITE] {
         // SAFETY: the mapping was made above; the advice keeps its contents.
         unsafe { sys::advise(base, bytes, advice) };
     }

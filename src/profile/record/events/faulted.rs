@@ -9,8 +9,9 @@ use crate::profile::records::Folded;
 use crate::profile::space::Sampled;
 
 impl Events {
-    /// Whether an event is the sampler's own, which is to be ignored: its mappings and page faults are not the program's.
-    /// The thread takes its name first of all, and is known by that. Its end is told to the channel as any other.
+    /// Whether an event is the sampler's own, which is to be ignored: its mappings and page faults are not the
+    /// program's. The thread takes its name first of all, and is known by that. Its end is told to the channel as any
+    /// other.
     pub(super) fn is_samplers(&mut self, pid: u32, tid: u32, event: &PerfEvent) -> bool {
         match event {
             PerfEvent::Comm { name, .. } if THREAD_NAME.to_str() == Ok(name) && pid != tid => {
@@ -23,8 +24,9 @@ impl Events {
         }
     }
 
-    /// A thread's code at `ip` used a page that the kernel had made fault (NUMA balancing), or taken away. Where it is not
-    /// known whether that was a write, it counts as one: what is written must not pass for memory that is only read.
+    /// A thread's code at `ip` used a page that the kernel had made fault (NUMA balancing), or taken away. Where it is
+    /// not known whether that was a write, it counts as one: what is written must not pass for memory that is only
+    /// read.
     pub(super) fn used_again(&mut self, pid: u32, tid: u32, addr: u64, ip: u64, time: u64) {
         let in_kernel = ip > i64::MAX as u64;
         let ip = if in_kernel { 0 } else { ip };
@@ -36,7 +38,8 @@ impl Events {
         }
     }
 
-    /// A thread used a page for the first time in a window, or of a scan; its code was at `ip`, 0 where that is not known.
+    /// A thread used a page for the first time in a window, or of a scan; its code was at `ip`, 0 where that is not
+    /// known.
     pub(super) fn used(&mut self, pid: u32, tid: u32, addr: u64, ip: u64, write: bool, time: u64) {
         if !self.switch.is_on(pid) {
             return;

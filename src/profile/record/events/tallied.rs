@@ -1,18 +1,57 @@
 //! Attributes what the hooks of the program have counted.
 
+use numamma_channel::trace::layout::SITES;
 use numamma_channel::trace::lines::SharedLine;
-use numamma_channel::trace::reader::{Owner, Place};
+use numamma_channel::trace::reader::{Owner, Place, Trace};
 use numamma_channel::{Event, EventKind, Origin};
 use numamma_kernel::clock::monotonic_ns;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::Events;
 use crate::profile::perf::{PerfEvent, PerfRecord};
 use crate::profile::record::shared_lines;
 use crate::profile::record::tallies::MOST_SUMS;
 use crate::profile::record::tallies::waiting::Waiting;
-use crate::profile::records::{Member, Record};
+use crate::profile::records::{Frame, Member, Record, ThreadId};
+
+/// What was looked up for the counts that are attributed in one go, between which nothing changes.
+#[derive(Debug, Default)]
+pub(super) struct Known {
+    /// Number of that go.
+    number: u64,
+    /// Of the last count, by process and kernel thread id.
+    thread: Option<((u32, u32), ThreadId)>,
+    /// By [`Place::site`]: threads have a count for each page of an instruction.
+    frames: Vec<KnownFrame>,
+}
+
+/// With number 0 that of no instruction.
+#[derive(Debug, Clone, Copy)]
+struct KnownFrame {
+    number: u64,
+    pid: u32,
+    frame: Frame,
+}
+
+impl Known {
+    fn begin(&mut self) {
+        self.number += 1;
+        self.thread = None;
+    }
+
+    fn frame(&mut self, pid: u32, place: Place, find: impl FnOnce() -> Frame) -> Frame {
+        let number = self.number;
+        if self.frames.is_empty() {
+            self.frames = vec![KnownFrame { number: 0, pid: 0, frame: Frame { module: 0, offset: 0 } }; SITES];
+        }
+        let known = &mut self.frames[place.site()];
+        if (known.number, known.pid) != (number, pid) {
+            *known = KnownFrame { number, pid, frame: find() };
+        }
+        known.frame
+    }
+}
 
 impl Events {
     /// Reads the counts when that is due: an event after which an object is not known any more makes it so.
@@ -21,10 +60,15 @@ impl Events {
             return;
         }
         let ends = |e: &Event| matches!(e.what, EventKind::Free { .. } | EventKind::Sampling { .. });
-        let goes = |r: &PerfRecord| matches!(r.event, PerfEvent::Exit | PerfEvent::Comm { exec: true, .. });
-        let gone = self.perf.iter().any(goes);
-        if last || gone || self.tallies.is_due(self.allocs.iter().any(ends)) {
-            self.tallies.read();
+        let execs = |r: &PerfRecord| matches!(r.event, PerfEvent::Comm { exec: true, .. });
+        let exits = |r: &PerfRecord| matches!(r.event, PerfEvent::Exit).then_some((r.pid, r.tid));
+        if last || self.perf.iter().any(execs) || self.tallies.is_due(self.allocs.iter().any(ends)) {
+            return self.tallies.read();
+        }
+        let gone: FxHashSet<(u32, u32)> = self.perf.iter().filter_map(exits).collect();
+        // Threads that need larger tables may wait for the memory.
+        if !gone.is_empty() || self.tallies.trace.as_ref().is_some_and(Trace::is_short) {
+            self.tallies.read_of(|owner| gone.contains(&(owner.pid, owner.tid)));
         }
     }
 
@@ -112,18 +156,25 @@ impl Events {
     /// Attributes what `take` takes.
     fn attribute_from(&mut self, time: u64, take: impl FnOnce(&mut Waiting, &mut dyn FnMut(&Owner, Place, u64))) {
         let mut waiting = std::mem::take(&mut self.tallies.waiting);
-        take(&mut waiting, &mut |owner, place, count| self.attribute(owner, place, count, time));
+        let mut known = std::mem::take(&mut self.known);
+        known.begin();
+        take(&mut waiting, &mut |owner, place, count| self.attribute(owner, place, count, time, &mut known));
+        self.known = known;
         self.tallies.waiting = waiting;
     }
 
-    fn attribute(&mut self, owner: &Owner, place: Place, count: u64, time: u64) {
+    fn attribute(&mut self, owner: &Owner, of: Place, count: u64, time: u64, known: &mut Known) {
         let &Owner { pid, tid, until_ns, .. } = owner;
         if !self.wanted(pid) || !self.switch.is_on(pid) {
             return;
         }
         let Some(trace) = &self.tallies.trace else { return };
-        let tally = trace.tally(owner, place, count);
-        let thread = self.threads.get(pid, tid, time);
+        let tally = trace.tally(owner, of, count);
+        let thread = match known.thread {
+            Some((of, thread)) if of == (pid, tid) => thread,
+            _ => self.threads.get(pid, tid, time),
+        };
+        known.thread = Some(((pid, tid), thread));
         self.threads.counted(thread, count);
         self.count(pid, |stats| {
             stats.samples += count;
@@ -131,7 +182,7 @@ impl Events {
         });
         let object = self.space.attribute(time, pid, thread, 0, tally.addr);
         let place = (object, self.space.address_in(object, pid, tally.addr));
-        let frame = self.space.frame(pid, tally.ip);
+        let frame = known.frame(pid, of, || self.space.frame(pid, tally.ip));
         let time = time.min(self.relative(until_ns));
         self.tallies.add(time, thread, place, frame, &tally);
     }

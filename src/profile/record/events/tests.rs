@@ -1,5 +1,6 @@
 use super::*;
 use crate::profile::perf::{Inode, Mapping};
+use crate::profile::random::random;
 use crate::profile::record::tallies::{MOST_SUMS, waiting};
 use numamma_channel::Origin;
 use numamma_channel::trace::reader::Trace;
@@ -7,13 +8,7 @@ use numamma_channel::trace::reader::Trace;
 /// What a program may write into its channel, and what the kernel may say of it meanwhile.
 #[test]
 fn events_of_a_program_that_lies_do_no_harm() {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = move |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    };
+    let mut random = random();
     let mut events = Events::new(&[1], true, 1_000_000, &Topology::this_machine(), true);
     events.start(0);
     let mut number = move || match random(5) {

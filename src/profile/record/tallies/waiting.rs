@@ -1,5 +1,7 @@
 //! Counts that were read and whose object is not looked up yet: 20 bytes for each.
 
+use std::collections::BTreeMap;
+
 use numamma_channel::trace::reader::{Owner, Place, Trace};
 
 /// All readings that have some.
@@ -8,13 +10,14 @@ pub struct Waiting {
     readings: Vec<Reading>,
 }
 
-/// What was read at one time.
+/// What was read of one process at one time.
 #[derive(Debug)]
 struct Reading {
     /// CLOCK_MONOTONIC.
     read_ns: u64,
+    pid: u32,
     owners: Vec<Owner>,
-    /// By process and address.
+    /// By address.
     counts: Vec<Count>,
     /// Their indices by owner, and where those of each owner begin.
     by_owner: Vec<u32>,
@@ -42,8 +45,10 @@ impl Count {
 }
 
 impl Reading {
-    fn new(read_ns: u64, owners: Vec<Owner>, mut counts: Vec<Count>) -> Reading {
-        counts.sort_unstable_by_key(|of| (owners[of.owner as usize].pid, of.place.addr()));
+    /// All owners are of the process.
+    fn new(read_ns: u64, pid: u32, Unsorted { owners, mut counts }: Unsorted) -> Reading {
+        counts.shrink_to_fit();
+        counts.sort_unstable_by_key(|of| of.place.addr());
         let mut begins = vec![0_u32; owners.len() + 1];
         counts.iter().for_each(|of| begins[of.owner as usize + 1] += 1);
         (0..owners.len()).for_each(|n| begins[n + 1] += begins[n]);
@@ -53,43 +58,50 @@ impl Reading {
             by_owner[*end as usize] = index;
             *end += 1;
         }
-        Reading { read_ns, owners, counts, by_owner, begins, next: 0 }
+        Reading { read_ns, pid, owners, counts, by_owner, begins, next: 0 }
+    }
+}
+
+/// What is read of one process, while it is.
+#[derive(Debug, Default)]
+struct Unsorted {
+    owners: Vec<Owner>,
+    counts: Vec<Count>,
+}
+
+impl Unsorted {
+    fn add(&mut self, owner: &Owner, place: Place, mut count: u64) {
+        if self.owners.last() != Some(owner) {
+            self.owners.push(*owner);
+        }
+        let owner = self.owners.len() as u32 - 1;
+        while count > 0 {
+            let part = u32::try_from(count).unwrap_or(u32::MAX);
+            self.counts.push(Count { place, count: part, owner });
+            count -= u64::from(part);
+        }
     }
 }
 
 impl Waiting {
-    /// Reads what a program has counted; `now` is asked for the time after that.
-    pub fn read(&mut self, trace: &mut Trace, now: impl FnOnce() -> u64) {
-        let (mut owners, mut counts) = (Vec::<Owner>::new(), Vec::new());
-        trace.collect(|owner, place, mut count| {
-            if owners.last() != Some(owner) {
-                owners.push(*owner);
-            }
-            let owner = owners.len() as u32 - 1;
-            while count > 0 {
-                let part = u32::try_from(count).unwrap_or(u32::MAX);
-                counts.push(Count { place, count: part, owner });
-                count -= u64::from(part);
-            }
+    /// Reads what a program has counted in the tables of `wanted` threads; `now` is asked for the time after that.
+    pub fn read(&mut self, trace: &mut Trace, wanted: impl Fn(&Owner) -> bool, now: impl FnOnce() -> u64) {
+        let mut processes = BTreeMap::<u32, Unsorted>::new();
+        trace.collect_of(wanted, |owner, place, count| {
+            processes.entry(owner.pid).or_default().add(owner, place, count);
         });
-        self.add(now(), owners, counts);
-    }
-
-    fn add(&mut self, read_ns: u64, owners: Vec<Owner>, mut counts: Vec<Count>) {
         self.readings.retain(|reading| reading.next < reading.counts.len());
-        if !counts.is_empty() {
-            counts.shrink_to_fit();
-            self.readings.push(Reading::new(read_ns, owners, counts));
-        }
+        let read_ns = now();
+        let new = processes.into_iter().filter(|(_, read)| !read.counts.is_empty());
+        self.readings.extend(new.map(|(pid, read)| Reading::new(read_ns, pid, read)));
     }
 
     /// Takes what is known of `len` bytes of a process, but for what was counted after that time only.
     pub fn take(&mut self, pid: u32, (addr, len): (u64, u64), until_ns: u64, mut with: impl FnMut(&Owner, Place, u64)) {
         let end = addr.saturating_add(len.max(1));
-        for Reading { owners, counts, next, .. } in &mut self.readings {
-            let pid_of = |of: &Count| owners[of.owner as usize].pid;
-            let from = counts.partition_point(|of| (pid_of(of), of.place.addr()) < (pid, addr)).max(*next);
-            let within = counts[from..].iter_mut().take_while(|of| pid_of(of) == pid && of.place.addr() < end);
+        for Reading { owners, counts, next, .. } in self.readings.iter_mut().filter(|reading| reading.pid == pid) {
+            let from = counts.partition_point(|of| of.place.addr() < addr).max(*next);
+            let within = counts[from..].iter_mut().take_while(|of| of.place.addr() < end);
             let is_older = |of: &&mut Count| owners[of.owner as usize].since_ns < until_ns;
             within.filter(is_older).for_each(|of| of.take(owners, &mut with));
         }
@@ -97,8 +109,8 @@ impl Waiting {
 
     /// Takes what is known of a thread that ended at that time.
     pub fn take_thread(&mut self, pid: u32, tid: u32, end_ns: u64, mut with: impl FnMut(&Owner, Place, u64)) {
-        for Reading { owners, counts, by_owner, begins, .. } in &mut self.readings {
-            let is_of = |owner: &Owner| (owner.pid, owner.tid) == (pid, tid) && owner.since_ns < end_ns;
+        for Reading { owners, counts, by_owner, begins, .. } in self.readings.iter_mut().filter(|r| r.pid == pid) {
+            let is_of = |owner: &Owner| owner.tid == tid && owner.since_ns < end_ns;
             for n in (0..owners.len()).filter(|n| is_of(&owners[*n])) {
                 let of_thread = &by_owner[begins[n] as usize..begins[n + 1] as usize];
                 of_thread.iter().for_each(|index| counts[*index as usize].take(owners, &mut with));
@@ -132,11 +144,9 @@ pub mod tests {
         let place = |page: u32| Place::new(writer::key(u64::from(page + 1) << 12, 0).unwrap());
         let of = |owner| (0..pages).map(move |page| Count { place: place(page), count: 1, owner });
         let mut waiting = Waiting::default();
-        waiting.add(
-            6,
-            threads.clone().map(|tid| owner(1, tid)).collect(),
-            (0..threads.len() as u32).flat_map(of).collect(),
-        );
+        let owners = threads.clone().map(|tid| owner(1, tid)).collect();
+        let read = Unsorted { owners, counts: (0..threads.len() as u32).flat_map(of).collect() };
+        waiting.readings.push(Reading::new(6, 1, read));
         waiting
     }
 
@@ -149,7 +159,8 @@ pub mod tests {
         for (read_ns, all) in readings {
             let place = |addr| Place::new(writer::key(addr, 0).unwrap());
             let counts = (0..).zip(*all).map(|(n, (_, addr))| Count { place: place(*addr), count: 3, owner: n });
-            waiting.add(*read_ns, all.iter().map(|(owner, _)| *owner).collect(), counts.collect());
+            let read = Unsorted { owners: all.iter().map(|(owner, _)| *owner).collect(), counts: counts.collect() };
+            waiting.readings.push(Reading::new(*read_ns, all[0].0.pid, read));
         }
         waiting
     }
