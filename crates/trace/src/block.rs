@@ -283,7 +283,7 @@ fn forget_page(page: u64) {
     // SAFETY: blocks are never unmapped, and of another thread's only atomic fields are used. In a forked child those
     // of the parent are zero, and end the list.
     while let Some(known) = unsafe { block.as_ref() } {
-        known.lines.iter().chain(known.of_files.iter().flat_map(OfFile::used)).for_each(|line| line.forget_page(last));
+        known.lines().for_each(|line| line.forget_page(last));
         block = known.older.load(Ordering::Relaxed);
     }
 }
@@ -322,7 +322,8 @@ unsafe extern "C" fn thread_ends(block: *mut libc::c_void) {
     let block = unsafe { &*list };
     block.pid.set(0);
     block.forget_files();
-    block.forget_lines();
+    // The next thread may get no table, and the hooks still have the address of this one's.
+    block.lines().for_each(Line::empty);
     block.busy.set(false);
     // SAFETY: no hook of this thread is in the block any more, and no line has a counter of its tables.
     let (table, previous) = unsafe { (&mut *block.table.get(), &mut *block.previous.get()) };
@@ -487,7 +488,12 @@ impl Block {
     }
 
     fn forget_lines(&self) {
-        self.lines.iter().chain(self.of_files.iter().flat_map(OfFile::used)).for_each(Line::forget);
+        self.lines().for_each(Line::forget);
+    }
+
+    /// The lines in use.
+    fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.lines.iter().chain(self.of_files.iter().flat_map(OfFile::used))
     }
 }
 

@@ -76,6 +76,13 @@ impl Line {
         }
     }
 
+    /// Is that of no instruction any more, so that no hook looks for a counter on its behalf.
+    pub fn empty(&self) {
+        self.forget();
+        self.ip.store(0, Ordering::Relaxed);
+        self.tag.set(0);
+    }
+
     /// Lets the instruction keep no counter.
     pub fn forget(&self) {
         self.page.store(NOWHERE, Ordering::Relaxed);
@@ -138,11 +145,7 @@ impl OfFile {
     /// Lets the code of the file find these lines in this thread, in whose static TLS `behind` is. They are empty then:
     /// the file may be another one, at the address of one that was unloaded.
     pub fn lend(&self, behind: &Cell<usize>) {
-        self.used().for_each(|line| {
-            line.forget();
-            line.ip.store(0, Ordering::Relaxed);
-            line.tag.set(0);
-        });
+        self.used().for_each(Line::empty);
         self.used.store(0, Ordering::Relaxed);
         self.found_by.set(behind);
         behind.set(self.distance());
