@@ -31,7 +31,7 @@ macro_rules! count_one {
             "jmp {slow}",
             ".p2align 5", // also of the section, and so of its beginning, the hook
             kind = const $kind,
-            slow = sym numamma_trace_slow,
+            slow = sym numamma_trace_slow_2,
         )
     };
 }
@@ -72,14 +72,16 @@ hooks!(READ, __tsan_vptr_read);
 hooks!(WRITE, __tsan_vptr_update);
 
 with_deferred_cancellation! {
-    /// [`slow`]; the hooks that are linked into a program go on here, too.
+    /// [`slow`]; the hooks that are linked into a program go on here, too. The number in the name is that of what they
+    /// know of [`Line`] and of blocks: a program that was linked before that changed does not start, and says which
+    /// symbol it lacks.
     #[unsafe(no_mangle)]
-    numamma_trace_slow => slow
+    numamma_trace_slow_2 => slow
 }
 with_deferred_cancellation! {
     /// [`slow_line`], for the code of inline.s.
     #[unsafe(no_mangle)]
-    numamma_trace_slow_line => slow_line
+    numamma_trace_slow_line_2 => slow_line
 }
 
 /// Counts an access that the line of its instruction does not tell.

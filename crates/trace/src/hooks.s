@@ -17,7 +17,7 @@
 	mov rcx, qword ptr [rip + numamma_trace_file@GOTTPOFF]
 	mov esi, \write
 	add rcx, qword ptr fs:[0]
-	jmp qword ptr [rip + numamma_trace_slow@GOTPCREL]
+	jmp qword ptr [rip + numamma_trace_slow_2@GOTPCREL]
 	.cfi_endproc
 	.size \name, . - \name
 	.endm

@@ -54,7 +54,7 @@ numamma_trace_again:
 	.popsection
 
 # A hook on behalf of the code below: the address in rdi, the line of the thread in rsi, the instruction in rdx.
-	.weak numamma_trace_slow_line
+	.weak numamma_trace_slow_line_2
 	.macro numamma_line name, hook, write
 	.pushsection .text.\name, "axG", @progbits, \name, comdat
 	.p2align 5
@@ -65,7 +65,7 @@ numamma_trace_again:
 	.cfi_startproc
 	mov rcx, qword ptr [rip + numamma_trace_file@GOTTPOFF]
 	mov r8, rsi
-	mov rax, qword ptr [rip + numamma_trace_slow_line@GOTPCREL]
+	mov rax, qword ptr [rip + numamma_trace_slow_line_2@GOTPCREL]
 	lea r9, [rip + numamma_trace_ends]
 	mov esi, \write
 	add rcx, qword ptr fs:[0]
