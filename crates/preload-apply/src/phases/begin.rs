@@ -93,26 +93,30 @@ pub fn start(state: &'static State) {
     let statistics = declared.iter().map(|_| Statistics::default()).collect();
     let all = Phases { statistics, start_ns: monotonic_ns(), tickets: AtomicU64::new(0) };
     PHASES.store(Box::into_raw(Box::new(all)), Ordering::Release);
-    let listed = |index| state.rules.iter().any(|r| r.placings.iter().any(|p| p.phase == Some(index)));
-    if !(0..declared.len()).any(listed) {
+    if !(0..declared.len()).any(|index| has_place(state, index)) {
         return; // no rule has a place for a phase
     }
     if !exclusion::start() {
         say!("phases need Linux 4.14 (MADV_WIPEONFORK): they only concern later allocations, nothing is moved");
     }
     begin_due();
-    let timed = declared.iter().enumerate().any(|(i, p)| p.after.is_some_and(|s| s > 0.0) && listed(i));
+    let timed = declared.iter().enumerate().any(|(i, p)| p.after.is_some_and(|s| s > 0.0) && has_place(state, i));
     if timed {
         mover_request::await_time();
     }
 }
 
+/// Whether a rule has a place for a phase.
+fn has_place(state: &State, phase: usize) -> bool {
+    state.rules.iter().any(|rule| rule.placings.iter().any(|placing| placing.phase == Some(phase)))
+}
+
 /// Whether a phase that a rule has a place for begins by a call, and the program or a library that was loaded with it
 /// makes such calls, which may be in a signal handler.
 pub fn may_be_called(state: &State) -> bool {
-    let listed = |index| state.rules.iter().any(|r| r.placings.iter().any(|p| p.phase == Some(index)));
-    let by_call =
-        |(index, phase): (usize, &Phase)| phase.after.is_none() && phase.allocation.is_none() && listed(index);
+    let by_call = |(index, phase): (usize, &Phase)| {
+        phase.after.is_none() && phase.allocation.is_none() && has_place(state, index)
+    };
     state.policy.phases.iter().enumerate().any(by_call) && loaded_file::any_uses(c"numamma_phase")
 }
 
