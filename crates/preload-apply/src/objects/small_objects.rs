@@ -113,12 +113,10 @@ pub fn allocate(state: &'static State, index: usize, size: usize, align: usize, 
     home(state, index)?.allocate(size, align, zero, first_heap)
 }
 
-/// Number of the heap that the calling thread tries first where there are several: that of its CPU, so that threads which
-/// take turns on a CPU take the memory that others of them freed. With a heap for each of 64 threads on two CPUs the
-/// objects were always in those of the threads that ran last, and the others gave their memory back. Where no system
-/// call may be made, that of the thread.
-fn first_heap() -> usize {
-    let cpu = if sandbox::entered() { None } else { of_libc::sched_getcpu() };
+/// Number of the heap that the calling thread tries first where there are several: that of the thread, or of its CPU.
+/// Where no system call may be made, that of the thread.
+fn first_heap(by_cpu: bool) -> usize {
+    let cpu = if by_cpu && !sandbox::entered() { of_libc::sched_getcpu() } else { None };
     cpu.map_or_else(number::of_this_thread, |cpu| cpu as usize)
 }
 

@@ -7,7 +7,7 @@
 
 /// Pages that a heap gave back and needed again within [`WINDOW_NS`], from which it regrets: 2 to 8 ms at the 0.5 to 2
 /// us that a page fault takes. Fewer take less than one in a hundred of the time.
-const REGRET_PAGES: usize = 4096;
+pub const REGRET_PAGES: usize = 4096;
 pub const WINDOW_NS: u64 = 1_000_000_000;
 /// Shortest patience, ns: several times what one regret costs.
 pub const SHORTEST_NS: u64 = 20_000_000;

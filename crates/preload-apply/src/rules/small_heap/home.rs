@@ -1,16 +1,18 @@
 //! The heaps of one placing of a rule: one until threads meet there.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use numamma_hook::{allocating, errno, sandbox};
+use numamma_kernel::clock;
 use numamma_plan::policy::PolicyKind;
 
 use super::source::{Extents, Owner};
 use super::{Heap, Held};
+use crate::rules::patience::{REGRET_PAGES, WINDOW_NS};
 
-/// Most heaps of a home; a power of two. A home uses one heap until threads meet there, and then more: of more threads
-/// than processors most that are interrupted hold the lock of a heap.
+/// Most heaps of a home; a power of two. A home uses one heap until threads meet there, and then one for each thread up
+/// to this number: of more threads than processors most that are interrupted hold the lock of a heap.
 const HEAPS: usize = 64;
 /// A home gets more heaps when more than every 64th allocation meets another thread, among as many meetings.
 const MEETINGS: u32 = 64;
@@ -32,6 +34,11 @@ pub struct Home {
     /// Times that a thread met another one, and the objects that had been allocated at the last look.
     met: AtomicU32,
     looked: AtomicU32,
+    /// Pages that objects got again since that was as many as a heap regrets, and when it was, ns.
+    needed: AtomicUsize,
+    needed_since: AtomicU64,
+    /// Threads of a CPU share a heap.
+    by_cpu: AtomicBool,
     /// Times that the thread which held the lock of the only heap did not run.
     stuck: AtomicU32,
     /// Each is made when it is first used: of 200 rules, most have one. Null before.
@@ -41,15 +48,22 @@ pub struct Home {
 impl Home {
     /// A home without memory.
     pub fn new(owner: Owner, extents: Extents) -> Home {
-        let (met, looked, stuck) = Default::default();
+        let (met, looked, stuck, needed, needed_since, by_cpu) = Default::default();
         let heaps = [const { AtomicPtr::new(ptr::null_mut()) }; HEAPS];
-        Home { owner, extents, in_use: AtomicUsize::new(1), met, looked, stuck, heaps }
+        Home { owner, extents, in_use: AtomicUsize::new(1), met, looked, needed, needed_since, by_cpu, stuck, heaps }
     }
 
     /// An object of `size` bytes aligned to [`super::chunk::ALIGN`] and to `align`, a power of two below a page; with
-    /// `zero` its bytes are zero. `first` tells which of several heaps to try first: its number modulo that of the heaps.
-    /// `None` when no heap is free or none gets memory.
-    pub fn allocate(&'static self, size: usize, align: usize, zero: bool, first: impl Fn() -> usize) -> Option<usize> {
+    /// `zero` its bytes are zero. `first` tells which of several heaps to try first, its number modulo that of the heaps: one
+    /// that differs between threads, or with true one that differs between CPUs. `None` when no heap is free or none
+    /// gets memory.
+    pub fn allocate(
+        &'static self,
+        size: usize,
+        align: usize,
+        zero: bool,
+        first: impl Fn(bool) -> usize,
+    ) -> Option<usize> {
         let mut tries = 0;
         for step in 0..TRIES_ALONE + TRIES {
             let in_use = self.in_use.load(Ordering::Relaxed);
@@ -57,13 +71,21 @@ impl Home {
                 break;
             }
             tries += usize::from(in_use > 1);
+            let first = || first(self.by_cpu.load(Ordering::Relaxed));
             let number = if in_use > 1 { first().wrapping_add(step) % in_use.min(HEAPS) } else { 0 };
             let heap = self.heap(number)?;
             if let Some(held) = Held::take(heap) {
                 // Only the thread that holds the lock changes it.
                 heap.allocations.store(heap.allocations.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
                 // SAFETY: the lock is held.
-                return unsafe { (*held.0.inner.get()).allocate(heap.address(), size, align, zero) };
+                let inner = unsafe { &mut *held.0.inner.get() };
+                // SAFETY: as above.
+                let object = unsafe { inner.allocate(heap.address(), size, align, zero) };
+                let again = core::mem::take(&mut inner.again);
+                if again > 0 {
+                    self.needed_again(again, in_use);
+                }
+                return object;
             }
             if heap.is_lost() {
                 self.new_heap(number, heap)?;
@@ -78,6 +100,24 @@ impl Home {
             }
         }
         None
+    }
+
+    /// Notes that objects got `pages` pages that their heap had given back, of `in_use` heaps. If that happens all the time,
+    /// threads that take turns on a CPU share a heap from then on: where threads free each other's objects, all objects
+    /// are in the heaps of those that ran last, and the others give their memory back. Where each thread frees its own,
+    /// these stay in its heap, and each heap keeps its size; so a heap for each thread is better before.
+    #[cold]
+    #[inline(never)]
+    fn needed_again(&self, pages: usize, in_use: usize) {
+        let all = self.needed.fetch_add(pages, Ordering::Relaxed) + pages;
+        if all >= REGRET_PAGES {
+            self.needed.store(0, Ordering::Relaxed);
+            let now = clock::coarse_ns();
+            let before = self.needed_since.swap(now, Ordering::Relaxed);
+            if in_use > 1 && now.saturating_sub(before) < WINDOW_NS {
+                self.by_cpu.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Whether a second heap is needed because the thread that holds the lock of the only one does not run. It takes

@@ -42,6 +42,8 @@ pub(super) struct Inner {
     pub(super) core: Dlmalloc<Source>,
     /// Live objects.
     pub(super) objects: usize,
+    /// Pages that objects got which had been given back, until the home has been told.
+    pub(super) again: usize,
     /// Most bytes in use since the heap was empty, or nearly so.
     peak: usize,
     /// The bytes that were left then.
@@ -66,6 +68,7 @@ impl Inner {
         Inner {
             core: Dlmalloc::new_with_allocator(Source::new(owner, extents)),
             objects: 0,
+            again: 0,
             peak: 0,
             rest: 0,
             freed: 0,
@@ -195,6 +198,7 @@ impl Inner {
     fn needed_again(&mut self, pages: usize) {
         if pages > 0 {
             self.patience.needed_again(pages);
+            self.again += pages;
             let anew = &self.core.allocator().anew;
             anew.set(anew.get() + pages * PAGE);
         }

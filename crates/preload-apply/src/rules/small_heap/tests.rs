@@ -43,7 +43,7 @@ fn sizes_are_read_from_the_header() {
     let _alone = ALONE.lock().unwrap();
     let home = home();
     for size in (1..4096).step_by(7) {
-        let objects = [(); 3].map(|()| home.allocate(size, 1, false, || 0).unwrap());
+        let objects = [(); 3].map(|()| home.allocate(size, 1, false, |_| 0).unwrap());
         for object in objects {
             assert!(object.is_multiple_of(ALIGN));
             // SAFETY: an object of this heap, written within its size.
@@ -68,7 +68,7 @@ fn memory_of_freed_objects_serves_other_sizes_and_is_given_back() {
     let (home, before) = (home(), MAPPED.load(Ordering::Relaxed));
     for size in [40, 100, 333, 1000, 2500, 4000] {
         let objects: Vec<usize> =
-            (0..(16 << 20) / size).map(|_| home.allocate(size, 1, false, || 0).unwrap()).collect();
+            (0..(16 << 20) / size).map(|_| home.allocate(size, 1, false, |_| 0).unwrap()).collect();
         // SAFETY: no other thread uses the heap.
         let mapped = unsafe { (*home.heap(0).unwrap().inner.get()).core.allocator().mapped.get() };
         assert!(mapped < 27 << 20, "{mapped} bytes for 16 MiB of {size} bytes");
@@ -83,8 +83,9 @@ fn one_object_keeps_one_extent() {
     let _alone = ALONE.lock().unwrap();
     for size in (16..1100).step_by(16) {
         let (home, before) = (home(), MAPPED.load(Ordering::Relaxed));
-        let stays = home.allocate(size, 1, false, || 0);
-        let objects: Vec<usize> = (0..(2 << 20) / size).map(|_| home.allocate(size, 1, false, || 0).unwrap()).collect();
+        let stays = home.allocate(size, 1, false, |_| 0);
+        let objects: Vec<usize> =
+            (0..(2 << 20) / size).map(|_| home.allocate(size, 1, false, |_| 0).unwrap()).collect();
         // SAFETY: live objects of this heap.
         objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
         // The first, the last, and what fits into the slack.
@@ -97,13 +98,13 @@ fn one_object_keeps_one_extent() {
 fn objects_freed_while_the_lock_is_held_come_back() {
     let _alone = ALONE.lock().unwrap();
     let home = home();
-    let objects: Vec<usize> = (0..100).map(|_| home.allocate(64, 1, false, || 0).unwrap()).collect();
+    let objects: Vec<usize> = (0..100).map(|_| home.allocate(64, 1, false, |_| 0).unwrap()).collect();
     let held = Held::take(home.heap(0).unwrap()).unwrap();
     // SAFETY: live objects of this heap.
     objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
     assert!(Held::take(home.heap(0).unwrap()).is_none() && home.in_use.load(Ordering::Relaxed) == 1);
     // Nobody lets the lock go.
-    assert!(home.allocate(64, 1, false, || 0).is_some() && home.in_use.load(Ordering::Relaxed) == 2);
+    assert!(home.allocate(64, 1, false, |_| 0).is_some() && home.in_use.load(Ordering::Relaxed) == 2);
     drop(held);
     // SAFETY: no other thread uses the heap.
     assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 0);
@@ -113,7 +114,7 @@ fn objects_freed_while_the_lock_is_held_come_back() {
 fn an_object_that_is_freed_twice_stops_no_thread() {
     let _alone = ALONE.lock().unwrap();
     let home = home();
-    let objects = [(); 3].map(|()| home.allocate(64, 1, false, || 0).unwrap());
+    let objects = [(); 3].map(|()| home.allocate(64, 1, false, |_| 0).unwrap());
     let held = Held::take(home.heap(0).unwrap()).unwrap();
     // SAFETY: the heap sees the second time.
     [objects[1], objects[1]].iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
@@ -137,7 +138,7 @@ fn objects_that_are_to_be_zero_are() {
             unsafe { heap().free(held[slot].0) };
         }
         let align = if round % 7 == 0 { 512 } else { 1 };
-        let mut object = home.allocate(size, align, true, || 0).unwrap();
+        let mut object = home.allocate(size, align, true, |_| 0).unwrap();
         // SAFETY: an object of `size` bytes.
         let bytes = unsafe { core::slice::from_raw_parts(object as *const u8, size) };
         assert!(bytes.iter().all(|byte| *byte == 0), "{round}: {size} bytes");
@@ -163,7 +164,7 @@ fn threads_get_objects_of_their_own() {
     let work = |mark: u8| {
         let sizes = (0..20_000).map(|round| 8 + (round * 37) % 900);
         let objects: Vec<(usize, usize)> =
-            sizes.filter_map(|size| Some((home.allocate(size, 1, false, || usize::from(mark))?, size))).collect();
+            sizes.filter_map(|size| Some((home.allocate(size, 1, false, |_| usize::from(mark))?, size))).collect();
         for &(object, size) in &objects {
             // SAFETY: an object of `size` bytes that belongs to this thread.
             unsafe { (object as *mut u8).write_bytes(mark, size) };
@@ -200,7 +201,7 @@ fn pages_are_given_back_whatever_objects_left_in_them() {
     let mut objects = [0; 300];
     for _ in 0..3 {
         for object in objects.iter_mut().filter(|object| **object == 0) {
-            *object = home.allocate(BYTES, 1, false, || 0).unwrap();
+            *object = home.allocate(BYTES, 1, false, |_| 0).unwrap();
             // SAFETY: an object of that many bytes.
             unsafe {
                 (*object as *mut u8).write_bytes(1, HOLE.start);
@@ -223,10 +224,10 @@ fn pages_are_given_back_whatever_objects_left_in_them() {
 fn another_heap_takes_the_place_of_one_that_no_thread_will_unlock() {
     let _alone = ALONE.lock().unwrap();
     let home = home();
-    let object = home.allocate(100, 1, false, || 0).unwrap();
+    let object = home.allocate(100, 1, false, |_| 0).unwrap();
     let lost = home.heap(0).unwrap();
     lost.busy.store(fork_wiped::generation() + 1, Ordering::Relaxed);
-    let others: Vec<usize> = (0..1000).map(|_| home.allocate(100, 1, false, || 0).unwrap()).collect();
+    let others: Vec<usize> = (0..1000).map(|_| home.allocate(100, 1, false, |_| 0).unwrap()).collect();
     assert!(!ptr::eq(home.heap(0).unwrap(), lost) && home.in_use.load(Ordering::Relaxed) == 1);
     // SAFETY: objects of these heaps.
     unsafe {
@@ -242,7 +243,7 @@ fn free_keeps_errno() {
     let _alone = ALONE.lock().unwrap();
     let home = home();
     let heap = || home.heap(0).unwrap();
-    let objects: Vec<usize> = (0..1000).map(|_| home.allocate(4000, 1, false, || 0).unwrap()).collect();
+    let objects: Vec<usize> = (0..1000).map(|_| home.allocate(4000, 1, false, |_| 0).unwrap()).collect();
     for object in &objects {
         // SAFETY: locks pages that are mapped.
         unsafe { libc::mlock(*object as *const c_void, 4000) };
@@ -272,7 +273,7 @@ fn a_patient_heap_gives_way_to_what_is_mapped_elsewhere() {
         if round >= 20 && is_patient() {
             break;
         }
-        objects.extend((objects.len()..COUNT).map(|_| home.allocate(1000, 1, false, || 0).unwrap()));
+        objects.extend((objects.len()..COUNT).map(|_| home.allocate(1000, 1, false, |_| 0).unwrap()));
         // SAFETY: live objects; those of 1,000 bytes are written.
         unsafe {
             objects.iter().for_each(|object| (*object as *mut u8).write_bytes(1, 1000));
