@@ -226,7 +226,8 @@ fn functions_that_keep_the_address_of_the_lines_count_exactly() {
     let tracing = Tracing::new("kept");
     for (compiler, file) in [("g++", "kept.cpp"), ("gcc", "kept.c")] {
         let profiled = &["-O2", "-pg", "-mfentry"];
-        for options in [&["-O2"][..], &["-O0"], &["-O3", "-fcf-protection"], profiled, &["-Os", "-pipe"]] {
+        let recorded = &["-O2", "-pg", "-mrecord-mcount", "-fno-pie", "-no-pie", "-DPROFILED"];
+        for options in [&["-O2"][..], &["-O0"], &["-O3", "-fcf-protection"], profiled, recorded, &["-Os", "-pipe"]] {
             let program = tracing.compile("gcc", compiler, file, &[&["-pthread"], options].concat());
             let (ran, counts) = tracing.profile(&[], &program);
             let said = ran.stdout.split_whitespace().map(|word| word.parse::<u64>().unwrap()).collect::<Vec<_>>();

@@ -61,8 +61,8 @@ function keeps(    i, line, label, hooks, has_table, needs_table, in_text, depth
 # Where the address is wanted, no flags are in use.
 function find() { if (wanted) print "\tnumamma_keep"; wanted = 0 }
 
-function keep(    i, line, begins) {
-    wanted = 0
+function keep(    i, line, begins, behind) {
+    wanted = behind = 0
     for (i = 1; i <= count; i++) {
         line = lines[i]
         if (is_call(line) && !is_hook(line)) {
@@ -77,8 +77,15 @@ function keep(    i, line, begins) {
         } else if (line == name ":") {
             begins = 1
             print line
-        } else if (line ~ /^\t\.(cfi_endproc|section|text)/) {
+        } else if (line ~ /^\t\.(cfi_endproc|text|section\t\.text)/) {
             wanted = 0
+            print line
+        } else if (line ~ /^\t\.section/) { # of data, as those of profilers, behind which the code goes on
+            behind = wanted
+            wanted = 0
+            print line
+        } else if (line ~ /^\t\.previous/) {
+            wanted = behind
             print line
         } else if (line ~ /^(\t\.(loc|cfi_)|\.L[A-Z])/) print line
         else {

@@ -3,6 +3,9 @@
 #include <csetjmp>
 #include <cstdio>
 #include <pthread.h>
+#ifdef PROFILED // by a function that changes what it may
+__asm__(".globl mcount\nmcount: movq $-1, %r11\n\tret");
+#endif
 
 enum { WORDS = 8192 };
 alignas(4096) volatile long values[WORDS];
