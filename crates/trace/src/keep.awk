@@ -98,6 +98,10 @@ function keep(    i, line, begins, behind) {
 
 function pass() { for (i = 1; i <= count; i++) print lines[i] }
 
+# The file's own macro takes the place of that of inline.s.
+tolower($0) ~ /^[ \t]*\.macro[ \t]+call([ \t,]|$)/ {
+    if (name == "") print "\t.purgem call"; else lines[++count] = "\t.purgem call"
+}
 name == "" {
     if ($0 !~ /^\t\.type\t.*, @function$/) { print; next }
     name = substr($0, 8, length($0) - 18)
