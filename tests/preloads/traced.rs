@@ -204,9 +204,23 @@ fn code_of_the_assembler_may_quote_names_and_have_a_macro_for_calls() {
         let (file, program) = (tracing.dir.join(format!("{name}.c")), tracing.dir.join(name));
         std::fs::write(&file, source).unwrap();
         let flags = tracing.flags("gcc");
-        run(plain("gcc").args(&flags).args(["-O2", "-std=gnu17", "-o"]).arg(&program).arg(&file)).success();
-        assert_eq!(run(&mut plain(&program)).status.code(), Some(42), "{name}");
+        for how in ["-O2", "-pipe"] {
+            run(plain("gcc").args(&flags).args([how, "-std=gnu17", "-o"]).arg(&program).arg(&file)).success();
+            assert_eq!(run(&mut plain(&program)).status.code(), Some(42), "{name} {how}");
+        }
     }
+}
+
+#[test]
+fn the_assembler_reads_what_can_be_read_once() {
+    let tracing = Tracing::new("once");
+    let object = tracing.dir.join("once.o").display().to_string();
+    let script = format!(
+        "printf '.globl once\\nonce: ret\\n' | gcc {} -x assembler -c /dev/stdin -o {object}; nm {object}",
+        tracing.flags("gcc").iter().filter(|flag| flag.starts_with("-B")).cloned().collect::<String>()
+    );
+    let ran = run(plain("sh").args(["-c", &script])).success();
+    assert!(ran.stdout.contains("T once"), "{} {}", ran.stdout, ran.stderr);
 }
 
 /// By a build that takes no LDFLAGS: the linker finds the library of the compiler.

@@ -11,7 +11,7 @@ if [ "$before" = -o ]; then
     # Without a file behind the output file (gcc -pipe), or with `-`, it reads what it is sent.
     last=-
     set -- "$@" /dev/stdin
-elif [ "$last" != - ]; then
+elif [ -f "$last" ]; then # others can be read once
     if ! grep -qs __tsan_ "$last" || grep -qis '\.macro[[:space:]][[:space:]]*call\([[:space:],]\|$\)' "$last"; then
         exec "$real" "$@"
     fi
