@@ -40,6 +40,7 @@
 	mov r10, qword ptr [rsi]
 	mov r9, rdi
 	mov byte ptr [rax + 32784], 1
+	mov dword ptr [rax + 32800], 0 # what found it busy before is no sign of longjmp
 	mov qword ptr [rsi], 0
 	mov qword ptr [rsi + 8], -1
 	or r9, 0xfff

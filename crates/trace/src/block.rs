@@ -93,6 +93,7 @@ const _: () = {
         offset_of!(Block, busy) == 32784
             && OFF == 64
             && offset_of!(Block, filter) == 32792
+            && offset_of!(Block, nested) == 32800
             && FILTER == 1 << 14
             && SITE_BITS == 17
             && OFFSET_BITS == 12
