@@ -7,7 +7,7 @@ use std::ops::Range;
 use comfy_table::{Attribute, LineStyle};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, TableStyle};
 
-use super::units::{LEAST_BEFORE_END, middle, printable, telling_end};
+use super::units::{least_with_end, middle, printable};
 
 /// Space between columns.
 const GAP: usize = 2;
@@ -55,11 +55,7 @@ impl Column {
 /// Characters of a column of names at which all that differ still do after they are cut, and no end is that tells most;
 /// `least` and more, and at most `most`. If that does not do for all, names need not differ.
 fn telling_apart(names: &[String], least: usize, most: usize) -> usize {
-    let with_end = |name: &String| match telling_end(name).chars().count() {
-        0 => 0,
-        end => end + LEAST_BEFORE_END,
-    };
-    let least = names.iter().map(with_end).max().unwrap_or(0).min(most).max(least);
+    let least = names.iter().map(|name| least_with_end(name)).max().unwrap_or(0).min(most).max(least);
     let all = names.iter().collect::<HashSet<_>>().len();
     let distinct = |width: usize| names.iter().map(|name| middle(name, width)).collect::<HashSet<_>>().len();
     (least..=most).find(|&width| distinct(width) == all).unwrap_or(least)
@@ -133,7 +129,7 @@ mod tests {
         let part = vec!["main application.c:16 [12772 KiB..36.9 MiB]".to_owned()];
         assert_eq!(middle(&part[0], telling_apart(&part, 10, 40)), "main a.. [12772 KiB..36.9 MiB]");
         let place = vec!["solver::Dictionary::Dictionary dictionary.cc:28 (small)".to_owned()];
-        assert_eq!(middle(&place[0], telling_apart(&place, 10, 40)), "solver.. dictionary.cc:28 (small)");
+        assert_eq!(middle(&place[0], telling_apart(&place, 10, 40)), "so.. dictionary.cc:28 (small)");
         assert_eq!(telling_apart(&["solve (small)".to_owned(), "a:1".to_owned()], 10, 40), 10);
     }
 }

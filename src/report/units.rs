@@ -83,7 +83,7 @@ pub fn printable(text: &str) -> String {
 }
 
 /// Cuts `text` to `width` characters, taking from the middle: names often differ only at one end. The end of
-/// [`telling_end`] is kept whole where there is room for it and [`LEAST_BEFORE_END`].
+/// [`telling_end`] is kept whole where there is room for it and some letters before.
 pub fn middle(text: &str, width: usize) -> String {
     const GAP: &str = "..";
     let text = printable(text);
@@ -96,12 +96,23 @@ pub fn middle(text: &str, width: usize) -> String {
     }
     let keep = width - GAP.len();
     let end = telling_end(&text).chars().count();
-    let tail = if end > 0 && end + LEAST_BEFORE_END <= width { end } else { keep / 2 };
+    let tail = if end > 0 && least_with_end(&text) <= width { end } else { keep / 2 };
     chars[..keep - tail].iter().copied().chain(GAP.chars()).chain(chars[chars.len() - tail..].iter().copied()).collect()
 }
 
-/// Characters that are left of a name before an end that is kept: a few letters and the mark that some are missing.
-pub const LEAST_BEFORE_END: usize = 8;
+/// Characters that are left of a name before an end that is kept, letters and the mark that some are missing: of a part,
+/// whose name is all before it, and of an object with a place in the source, which tells more than its function.
+const LEAST_BEFORE_PART: usize = 8;
+const LEAST_BEFORE_PLACE: usize = 4;
+
+/// Characters that a name needs to keep its [`telling_end`]; 0 without one.
+pub fn least_with_end(name: &str) -> usize {
+    match telling_end(name) {
+        "" => 0,
+        end if end.ends_with(']') => end.chars().count() + LEAST_BEFORE_PART,
+        end => end.chars().count() + LEAST_BEFORE_PLACE,
+    }
+}
 
 /// The end of a name that tells most: of a part ` [40 MiB..80 MiB]`, of some instances ` [instance 1 of 2]`, else the last
 /// place in the source with what follows, ` solver.c:12 (small)`. Empty for a name without one.
