@@ -225,8 +225,8 @@ pub fn lost(stats: &Stats, session: Option<&Session>, traced: bool) -> Vec<Strin
     }
     if stats.lost > 0 && traced {
         notes.push(format!(
-            "{} accesses were not counted, because no program has their address (they end in SIGSEGV) or no memory was \
-             left for counters: a larger --max-memory keeps the latter",
+            "{} accesses were not counted, because no program has their address (they end in SIGSEGV), a signal handler \
+             made them in the midst of counting, or no memory was left for counters: a larger --max-memory keeps the last",
             stats.lost
         ));
     } else if stats.lost > 0 {
