@@ -102,10 +102,10 @@ impl Home {
         None
     }
 
-    /// Notes that objects got `pages` pages that their heap had given back, of `in_use` heaps. If that happens all the time,
-    /// threads that take turns on a CPU share a heap from then on: where threads free each other's objects, all objects
-    /// are in the heaps of those that ran last, and the others give their memory back. Where each thread frees its own,
-    /// these stay in its heap, and each heap keeps its size; so a heap for each thread is better before.
+    /// Notes that a heap, one of `in_use`, gave objects `pages` pages which it had given back to the kernel. If that
+    /// happens all the time, the threads of a CPU share a heap from then on. Where threads free each other's objects, all
+    /// objects are in the heaps of the threads that ran last, and the other heaps give their memory back. Before, each
+    /// thread has a heap of its own: the objects of threads that free only their own then fill one heap each.
     #[cold]
     #[inline(never)]
     fn needed_again(&self, pages: usize, in_use: usize) {
