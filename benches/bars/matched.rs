@@ -1,7 +1,7 @@
 //! A matched allocation against the system calls that placing it takes, and the same again and again against one that
 //! is not placed. Bars: a fresh 1 MiB costs at most its mbind (with the mmap and munmap that give it pages of its own)
-//! plus
-//! 1 us; memory that was freed and serves the next allocation costs at most 200 ns more than bare.
+//! plus 1 us; memory that was freed and serves the next allocation costs at most 200 ns more than bare, and so do small
+//! blocks that other threads free.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,6 +11,9 @@ use crate::paired::{Spread, within};
 /// Of each size, in turns within one process.
 const ROUNDS: usize = 25;
 const PAIRS: usize = 2000;
+/// Of blocks that other threads free, in each round; and how many threads.
+const HANDED: usize = 1_000_000;
+const THREADS: [usize; 4] = [1, 2, 8, 64];
 const FRESH_NS: f64 = 1000.0;
 const AGAIN_NS: f64 = 200.0;
 
@@ -35,7 +38,8 @@ pub fn run() -> Result<(), String> {
     let policy = crate::release_dir().join("bench-matched.toml");
     let text = "version = 1\n[[object]]\nfunction = [\"matched\"]\nplace = { policy = \"interleave\" }\n";
     std::fs::write(&policy, text).map_err(|e| format!("{}: {e}", policy.display()))?;
-    let all = SIZES.iter().map(|size| rounds(&program, &policy, size.bytes)).collect::<Result<Vec<_>, _>>()?;
+    let rounds = |size: &Size| figures::<4>(&program, &policy, [size.bytes, PAIRS, ROUNDS]);
+    let all = SIZES.iter().map(rounds).collect::<Result<Vec<_>, _>>()?;
     println!("CPU time of malloc and free of a matched, untouched object; {ROUNDS} rounds in turn.\n");
     head("system calls", "Of up to 64 live objects, over mmap + mbind + munmap:");
     for (size, rounds) in SIZES.iter().zip(&all) {
@@ -45,21 +49,27 @@ pub fn run() -> Result<(), String> {
     for (size, rounds) in SIZES.iter().zip(&all) {
         line(size.name, rounds.iter().map(|r| (r[2], r[3])), size.again);
     }
+    let program = crate::compile("handed_pair")?;
+    head("unmatched", "\nBlocks of 16 to 515 bytes that other threads free, over those that no rule matches:");
+    for threads in THREADS {
+        let rounds: Vec<[f64; 2]> = figures(&program, &policy, [threads, HANDED, ROUNDS])?;
+        line(&format!("{threads} threads"), rounds.iter().map(|r| (r[0], r[1])), Some(AGAIN_NS));
+    }
     Ok(())
 }
 
-/// The figures of matched_pair.c, round by round.
-fn rounds(program: &Path, policy: &Path, bytes: usize) -> Result<Vec<[f64; 4]>, String> {
+/// What a program prints under the preload, round by round.
+fn figures<const N: usize>(program: &Path, policy: &Path, arguments: [usize; 3]) -> Result<Vec<[f64; N]>, String> {
     let mut command = Command::new(program);
-    command.args([bytes, PAIRS, ROUNDS].map(|n| n.to_string())).stdin(Stdio::null());
+    command.args(arguments.map(|n| n.to_string())).stdin(Stdio::null());
     command.env("LD_PRELOAD", crate::preload("apply")).env("NUMAMMA_POLICY", policy);
     let out = command.output().map_err(|e| format!("{}: {e}", program.display()))?;
     let text = String::from_utf8_lossy(&out.stdout);
-    let figures = |line: &str| {
+    let of_line = |line: &str| {
         let figures: Vec<f64> = line.split(' ').map(str::parse).collect::<Result<_, _>>().ok()?;
         figures.try_into().ok()
     };
-    let rounds: Vec<[f64; 4]> = text.lines().filter_map(figures).collect();
+    let rounds: Vec<[f64; N]> = text.lines().filter_map(of_line).collect();
     if rounds.len() != ROUNDS {
         return Err(format!("{}: {}, {}", program.display(), out.status, String::from_utf8_lossy(&out.stderr)));
     }

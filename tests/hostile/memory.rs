@@ -720,13 +720,13 @@ fn threads_that_share_a_rule_take_the_memory_that_they_take_in_glibc() {
 }
 
 /// With a heap for each of the threads, those that ran last had all of the blocks, and the heaps of the others gave their
-/// memory back: 76,000 to 83,000 page faults.
+/// memory back: 76,000 to 83,000 page faults. With heaps of CPUs once that was seen, and no caches: 12,000 to 17,000.
 #[test]
 fn blocks_that_other_threads_free_keep_their_pages() {
     let handed = Program::new("handed");
     let any = handed.policy("any.toml", &["made".to_owned()], "policy = \"interleave\"");
     let bare = handed.bare("8");
-    assert_one_of_three("page faults for 3 million blocks", bare[0] + 50_000.0, || handed.placed(&any, "8")[0]);
+    assert_one_of_three("page faults for 3 million blocks", bare[0] + 8_000.0, || handed.placed(&any, "8")[0]);
 }
 
 /// What programs do all the time, with policies that somebody may write by hand: about as many page faults and as much

@@ -83,7 +83,7 @@ impl Small {
     /// It is a live object that the program gives up.
     pub unsafe fn release(&self) {
         // SAFETY: the caller's promise.
-        unsafe { self.heap.free(self.address) };
+        unsafe { self.heap.give_up(self.address, first_heap) };
     }
 }
 

@@ -13,16 +13,21 @@
 //! another thread held the lock, that heap gets no object any more and frees none: the lock has the number of the
 //! process that took it ([`fork_wiped::generation`]), and another heap takes the place of one whose holder does not
 //! exist.
+//!
+//! Once many objects have been freed, most come from [`cache`]s, which have no lock.
 
+mod cache;
+mod caches;
 pub mod chunk;
 mod emptied;
 pub mod home;
 mod inner;
 pub mod source;
+mod turnover;
 
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
 
 use numamma_hook::{errno, fork_wiped, sandbox};
 use numamma_kernel::sys;
@@ -30,8 +35,8 @@ use numamma_kernel::window::Window;
 
 use super::coming_again::{Link, Why};
 use super::extent::HeapAddress;
+use home::Home;
 use inner::Inner;
-pub use source::{Extents, Owner};
 
 /// The addresses of all extents.
 pub static WINDOW: Window = Window::new();
@@ -46,15 +51,26 @@ struct Free {
     next: *mut Free,
 }
 
+/// Where a heap belongs. In a cache line of its own: other threads read it while the rest of the heap changes.
+#[repr(align(64))]
+struct Place {
+    home: &'static Home,
+    /// The number of the heap there.
+    number: usize,
+}
+
 /// One heap, with its lock.
 #[repr(align(64))]
 pub struct Heap {
+    place: Place,
     /// The lock: 0, or the number of the process in which a thread holds it.
     busy: AtomicU32,
     /// Not 0 while a thread may wait for the lock, see [`Heap::let_go_on`]. Who lets the lock go wakes it.
     waiters: AtomicU32,
     /// Objects that were allocated, modulo 2^32.
     allocations: AtomicU32,
+    /// Bytes of all objects when there were last half or twice as many as at the time before.
+    used: AtomicUsize,
     /// Objects that were freed while another thread held the lock.
     returned: AtomicPtr<Free>,
     link: Link,
@@ -99,8 +115,8 @@ impl Drop for Held<'_> {
                 self.free_returned();
             }
             self.0.busy.store(0, Ordering::Release);
-            // Pairs with the fence of `Heap::free`: either this thread sees the object that was returned meanwhile, or
-            // the thread that returned it sees the lock free.
+            // Pairs with the fence of `Heap::free_later`: either this thread sees the object that was returned
+            // meanwhile, or the thread that returned it sees the lock free.
             fence(Ordering::SeqCst);
             if self.0.waiters.load(Ordering::Relaxed) != 0 {
                 self.0.wake();
@@ -113,9 +129,10 @@ impl Drop for Held<'_> {
 }
 
 impl Heap {
-    fn new(owner: Owner, extents: Extents) -> Heap {
-        let inner = UnsafeCell::new(Inner::new(owner, extents));
-        let (busy, waiters, allocations, returned) = Default::default();
+    fn new(home: &'static Home, number: usize) -> Heap {
+        let inner = UnsafeCell::new(Inner::new(home.owner, home.extents));
+        let place = Place { home, number };
+        let (busy, waiters, allocations, used, returned) = Default::default();
         let link = Link::new(|heap, why| {
             // SAFETY: the address that the heap entered the list with.
             let heap = unsafe { Heap::at(heap) };
@@ -124,7 +141,7 @@ impl Heap {
                 Why::Needed | Why::Forks => heap.release(why),
             }
         });
-        Heap { busy, waiters, allocations, returned, link, inner }
+        Heap { place, busy, waiters, allocations, used, returned, link, inner }
     }
 
     /// What names the heap where it is not known.
@@ -170,8 +187,8 @@ impl Heap {
             let _errno = errno::Saved::now();
             let holder = self.busy.load(Ordering::Relaxed);
             if holder != 0 {
-                // Pairs with the fence of `Held::drop`: if the lock is let go after this, its holder sees the waiter; if
-                // before, the kernel sees another value than `holder`.
+                // Pairs with the fence of `Held::drop`: if the lock is let go after this, its holder sees the waiter;
+                // if before, the kernel sees another value than `holder`.
                 self.waiters.store(1, Ordering::SeqCst);
                 sys::wait_while(&self.busy, holder, WAIT_NS);
             }
@@ -206,6 +223,10 @@ impl Heap {
     /// Gives back what the heap keeps that it does not need, if no thread uses it; true if there was any.
     pub fn release(&self, why: Why) -> bool {
         let _errno = errno::Saved::now();
+        let caches = &self.place.home.caches;
+        if why == Why::Needed && caches.are_on() {
+            caches.end();
+        }
         let held = Held::take(self);
         // SAFETY: the lock is held.
         held.is_some_and(|held| unsafe { (*held.0.inner.get()).release(why) })
@@ -219,16 +240,63 @@ impl Heap {
         held.is_some_and(|held| unsafe { (*held.0.inner.get()).release_unused(allocations, now) })
     }
 
-    /// Frees an object, from any thread.
+    /// Takes an object that the program gives up, from any thread. `first` is as for [`Home::allocate`].
     ///
     /// # Safety
     /// `address` is an object of this heap that the program gives up.
-    pub unsafe fn free(&self, address: usize) {
-        if let Some(held) = Held::take(self) {
-            // SAFETY: the lock is held; the caller's promise.
-            unsafe { (*held.0.inner.get()).free(address) };
-            return;
+    pub unsafe fn give_up(&self, address: usize, first: impl Fn(bool) -> usize) {
+        let Place { home, number } = self.place;
+        let own = home.own_number(first);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if home.caches.are_on() {
+                // Freed twice, as far as that can be seen.
+                if chunk::usable(address) == 0 || home.caches.put(own, address) {
+                    return;
+                }
+            }
+            self.free(address, own == number);
         }
+    }
+
+    /// Frees an object, from any thread; `is_own`: this is the heap from which the thread allocates.
+    ///
+    /// # Safety
+    /// As [`Heap::give_up`].
+    unsafe fn free(&self, address: usize, is_own: bool) {
+        let Some(held) = Held::take(self) else {
+            // SAFETY: the caller's promise.
+            unsafe { self.free_later(address) };
+            return;
+        };
+        // SAFETY: the lock is held.
+        let inner = unsafe { &mut *held.0.inner.get() };
+        // SAFETY: the caller's promise.
+        unsafe { inner.free(address) };
+        let has_shrunk = self.look(inner);
+        if inner.turnover.freed(is_own) {
+            self.place.home.has_freed_many(inner);
+        }
+        drop(held);
+        if has_shrunk {
+            self.place.home.caches.end();
+        }
+    }
+
+    /// Called after a change of `inner`: whether the caches of the home are to be emptied.
+    #[inline]
+    fn look(&self, inner: &mut Inner) -> bool {
+        let Some(used) = inner.changed_much() else { return false };
+        self.used.store(used, Ordering::Relaxed);
+        let home = self.place.home;
+        home.caches.are_on() && home.caches.have_shrunk(home.used())
+    }
+
+    /// Leaves an object to the thread that holds the lock, to be freed; is that itself where none does.
+    ///
+    /// # Safety
+    /// As [`Heap::give_up`].
+    unsafe fn free_later(&self, address: usize) {
         let object = address as *mut Free;
         let mut head = self.returned.load(Ordering::Relaxed);
         loop {

@@ -7,13 +7,16 @@ use numamma_hook::{allocating, errno, sandbox};
 use numamma_kernel::clock;
 use numamma_plan::policy::PolicyKind;
 
+use super::caches::{Caches, LEAST};
+use super::chunk::ALIGN;
+use super::inner::Inner;
 use super::source::{Extents, Owner};
 use super::{Heap, Held};
 use crate::rules::patience::{REGRET_PAGES, WINDOW_NS};
 
 /// Most heaps of a home; a power of two. A home uses one heap until threads meet there, and then one for each thread up
 /// to this number: of more threads than processors most that are interrupted hold the lock of a heap.
-const HEAPS: usize = 64;
+pub(super) const HEAPS: usize = 64;
 /// A home gets more heaps when more than every 64th allocation meets another thread, among as many meetings.
 const MEETINGS: u32 = 64;
 const OFTEN_MET: u32 = 64;
@@ -21,14 +24,14 @@ const OFTEN_MET: u32 = 64;
 const TRIES: usize = 6;
 /// Times that a thread waits for the only heap of a home.
 const PATIENT: u32 = 3;
-/// Tries of the only heap of a home until it gets a second one even so: with [`super::WAIT_NS`] each, the time slice of a thread
-/// that is interrupted while it holds the lock. A second heap of each home takes memory for all of the run.
+/// Tries of the only heap of a home until it gets a second one even so: with [`super::WAIT_NS`] each, the time slice of
+/// a thread that is interrupted while it holds the lock. A second heap of each home takes memory for all of the run.
 const TRIES_ALONE: usize = 24;
 
 /// Memory for the small objects of one placing of a rule; for `local`, of one node of the placing.
 pub struct Home {
-    owner: Owner,
-    extents: Extents,
+    pub(super) owner: Owner,
+    pub(super) extents: Extents,
     /// Heaps in use: 1 to [`HEAPS`], a power of two.
     pub(super) in_use: AtomicUsize,
     /// Times that a thread met another one, and the objects that had been allocated at the last look.
@@ -43,6 +46,7 @@ pub struct Home {
     stuck: AtomicU32,
     /// Each is made when it is first used: of 200 rules, most have one. Null before.
     heaps: [AtomicPtr<Heap>; HEAPS],
+    pub(super) caches: Caches,
 }
 
 impl Home {
@@ -50,7 +54,8 @@ impl Home {
     pub fn new(owner: Owner, extents: Extents) -> Home {
         let (met, looked, stuck, needed, needed_since, by_cpu) = Default::default();
         let heaps = [const { AtomicPtr::new(ptr::null_mut()) }; HEAPS];
-        Home { owner, extents, in_use: AtomicUsize::new(1), met, looked, needed, needed_since, by_cpu, stuck, heaps }
+        let (in_use, caches) = (AtomicUsize::new(1), Caches::new());
+        Home { owner, extents, in_use, met, looked, needed, needed_since, by_cpu, stuck, heaps, caches }
     }
 
     /// An object of `size` bytes aligned to [`super::chunk::ALIGN`] and to `align`, a power of two below a page; with
@@ -64,6 +69,12 @@ impl Home {
         zero: bool,
         first: impl Fn(bool) -> usize,
     ) -> Option<usize> {
+        if self.caches.are_on()
+            && align <= ALIGN
+            && let Some(object) = self.caches.take(self.own_number(&first), size, zero)
+        {
+            return Some(object);
+        }
         let mut tries = 0;
         for step in 0..TRIES_ALONE + TRIES {
             let in_use = self.in_use.load(Ordering::Relaxed);
@@ -71,8 +82,7 @@ impl Home {
                 break;
             }
             tries += usize::from(in_use > 1);
-            let first = || first(self.by_cpu.load(Ordering::Relaxed));
-            let number = if in_use > 1 { first().wrapping_add(step) % in_use.min(HEAPS) } else { 0 };
+            let number = if in_use > 1 { self.own_number(&first).wrapping_add(step) % in_use.min(HEAPS) } else { 0 };
             let heap = self.heap(number)?;
             if let Some(held) = Held::take(heap) {
                 // Only the thread that holds the lock changes it.
@@ -82,6 +92,7 @@ impl Home {
                 // SAFETY: as above.
                 let object = unsafe { inner.allocate(heap.address(), size, align, zero) };
                 let again = core::mem::take(&mut inner.again);
+                heap.look(inner);
                 if again > 0 {
                     self.needed_again(again, in_use);
                 }
@@ -102,10 +113,37 @@ impl Home {
         None
     }
 
+    /// The number of the heap that the calling thread tries first.
+    #[inline]
+    pub(super) fn own_number(&self, first: impl Fn(bool) -> usize) -> usize {
+        let in_use = self.in_use.load(Ordering::Relaxed).min(HEAPS);
+        if in_use > 1 { first(self.by_cpu.load(Ordering::Relaxed)) % in_use } else { 0 }
+    }
+
+    /// About the bytes of the objects in all heaps.
+    pub(super) fn used(&self) -> usize {
+        // SAFETY: null, or a leaked box that was published with Release.
+        let heaps = self.heaps.iter().filter_map(|heap| unsafe { heap.load(Ordering::Acquire).as_ref() });
+        heaps.map(|heap| heap.used.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Called when many objects have been freed in a heap. If most were freed by threads with another heap, the threads
+    /// of a CPU share one from then on: each of them frees what another one allocated, whatever the heap.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn has_freed_many(&self, heap: &mut Inner) {
+        if heap.turnover.are_freed_by_others() {
+            self.by_cpu.store(true, Ordering::Relaxed);
+        }
+        if heap.objects >= LEAST && !self.caches.are_on() {
+            self.caches.begin(self.used());
+        }
+    }
+
     /// Notes that a heap, one of `in_use`, gave objects `pages` pages which it had given back to the kernel. If that
-    /// happens all the time, the threads of a CPU share a heap from then on. Where threads free each other's objects, all
-    /// objects are in the heaps of the threads that ran last, and the other heaps give their memory back. Before, each
-    /// thread has a heap of its own: the objects of threads that free only their own then fill one heap each.
+    /// happens all the time, the threads of a CPU share a heap from then on. Where threads free each other's objects,
+    /// all objects are in the heaps of the threads that ran last, and the other heaps give their memory back. Before,
+    /// each thread has a heap of its own: the objects of threads that free only their own then fill one heap each.
     #[cold]
     #[inline(never)]
     fn needed_again(&self, pages: usize, in_use: usize) {
@@ -131,7 +169,7 @@ impl Home {
     /// Called when a thread has met another one: whether that happens often. Each heap more takes memory of its own,
     /// and on a processor with fewer cores than threads a thread is now and then interrupted while it holds a lock.
     #[cold]
-    fn is_contended(&self, in_use: usize) -> bool {
+    fn is_contended(&'static self, in_use: usize) -> bool {
         let met = self.met.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
         if !met.is_multiple_of(MEETINGS) {
             return false;
@@ -141,7 +179,7 @@ impl Home {
         now.wrapping_sub(self.looked.swap(now, Ordering::Relaxed)) < MEETINGS * OFTEN_MET
     }
 
-    pub(super) fn heap(&self, number: usize) -> Option<&'static Heap> {
+    pub(super) fn heap(&'static self, number: usize) -> Option<&'static Heap> {
         // SAFETY: null, or a leaked box that was published with Release.
         unsafe { self.heaps[number].load(Ordering::Acquire).as_ref() }.or_else(|| self.new_heap(number, ptr::null()))
     }
@@ -149,12 +187,12 @@ impl Home {
     /// A heap in place of `before`, which is null or lost.
     #[cold]
     #[inline(never)]
-    fn new_heap(&self, number: usize, before: *const Heap) -> Option<&'static Heap> {
+    fn new_heap(&'static self, number: usize, before: *const Heap) -> Option<&'static Heap> {
         if sandbox::entered() {
             return None;
         }
         let _errno = errno::Saved::now();
-        let fresh = allocating::run(|| boxed(self.owner, self.extents))?;
+        let fresh = allocating::run(|| boxed(self, number))?;
         let slot = &self.heaps[number];
         // The thread that loses the race leaves its heap unused.
         let found = slot.compare_exchange(before.cast_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
@@ -166,8 +204,8 @@ impl Home {
 /// Not inlined: a heap is 1 KiB, which would be in the stack frame of the caller, too.
 #[cold]
 #[inline(never)]
-fn boxed(owner: Owner, extents: Extents) -> *mut Heap {
-    Box::into_raw(Box::new(Heap::new(owner, extents)))
+fn boxed(home: &'static Home, number: usize) -> *mut Heap {
+    Box::into_raw(Box::new(Heap::new(home, number)))
 }
 
 /// Homes of a rule: one, or one for each node of its list.

@@ -11,6 +11,7 @@ use super::Heap;
 use super::chunk::{ALIGN, is_object, usable};
 use super::emptied::{Emptied, KEPT_EMPTY};
 use super::source::{Extents, Owner, SLACK, SLACK_DIVISOR, Source};
+use super::turnover::Turnover;
 use crate::rules::coming_again::{self, Class, Why};
 use crate::rules::extent::{Extent, HeapAddress};
 use crate::rules::heap_account::{self, Part};
@@ -44,6 +45,7 @@ pub(super) struct Inner {
     pub(super) objects: usize,
     /// Pages that objects got which had been given back, until the home has been told.
     pub(super) again: usize,
+    pub(super) turnover: Turnover,
     /// Most bytes in use since the heap was empty, or nearly so.
     peak: usize,
     /// The bytes that were left then.
@@ -69,6 +71,7 @@ impl Inner {
             core: Dlmalloc::new_with_allocator(Source::new(owner, extents)),
             objects: 0,
             again: 0,
+            turnover: Turnover::default(),
             peak: 0,
             rest: 0,
             freed: 0,
@@ -191,6 +194,12 @@ impl Inner {
             self.trim();
         }
         true
+    }
+
+    /// The bytes of all objects, if there are half or twice as many objects as when this was last told.
+    #[inline]
+    pub(super) fn changed_much(&mut self) -> Option<usize> {
+        self.turnover.has_changed(self.objects).then(|| self.core.allocator().used)
     }
 
     /// Notes that objects got `pages` pages that had been given back.
@@ -317,8 +326,8 @@ impl Inner {
         }
     }
 
-    /// Gives up what the heap keeps; true if it had memory. Before a fork it is not searched for less than is worth that:
-    /// a program may fork all the time.
+    /// Gives up what the heap keeps; true if it had memory. Before a fork it is not searched for less than is worth
+    /// that: a program may fork all the time.
     #[inline(never)]
     pub(super) fn release(&mut self, why: Why) -> bool {
         if why == Why::Needed {

@@ -7,6 +7,7 @@ use numamma_kernel::sys::PAGE;
 
 use super::chunk::{ALIGN, usable};
 use super::home::Home;
+use super::source::{Extents, Owner};
 use super::*;
 use crate::rules::extent::{Extent, HEADER};
 
@@ -55,7 +56,7 @@ fn sizes_are_read_from_the_header() {
         }
         for object in objects {
             // SAFETY: as above; it is given up here.
-            unsafe { home.heap(0).unwrap().free(object) };
+            unsafe { home.heap(0).unwrap().free(object, true) };
         }
     }
     // SAFETY: no other thread uses the heap.
@@ -73,7 +74,7 @@ fn memory_of_freed_objects_serves_other_sizes_and_is_given_back() {
         let mapped = unsafe { (*home.heap(0).unwrap().inner.get()).core.allocator().mapped.get() };
         assert!(mapped < 27 << 20, "{mapped} bytes for 16 MiB of {size} bytes");
         // SAFETY: live objects of this heap.
-        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
+        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object, true) });
     }
     assert!(MAPPED.load(Ordering::Relaxed) <= before + 1, "the last extent may stay");
 }
@@ -87,7 +88,7 @@ fn one_object_keeps_one_extent() {
         let objects: Vec<usize> =
             (0..(2 << 20) / size).map(|_| home.allocate(size, 1, false, |_| 0).unwrap()).collect();
         // SAFETY: live objects of this heap.
-        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
+        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object, true) });
         // The first, the last, and what fits into the slack.
         let left = MAPPED.load(Ordering::Relaxed) - before;
         assert!(stays.is_some() && left <= 5, "{size}: {left} extents");
@@ -101,7 +102,7 @@ fn objects_freed_while_the_lock_is_held_come_back() {
     let objects: Vec<usize> = (0..100).map(|_| home.allocate(64, 1, false, |_| 0).unwrap()).collect();
     let held = Held::take(home.heap(0).unwrap()).unwrap();
     // SAFETY: live objects of this heap.
-    objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
+    objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object, true) });
     assert!(Held::take(home.heap(0).unwrap()).is_none() && home.in_use.load(Ordering::Relaxed) == 1);
     // Nobody lets the lock go.
     assert!(home.allocate(64, 1, false, |_| 0).is_some() && home.in_use.load(Ordering::Relaxed) == 2);
@@ -117,7 +118,7 @@ fn an_object_that_is_freed_twice_stops_no_thread() {
     let objects = [(); 3].map(|()| home.allocate(64, 1, false, |_| 0).unwrap());
     let held = Held::take(home.heap(0).unwrap()).unwrap();
     // SAFETY: the heap sees the second time.
-    [objects[1], objects[1]].iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
+    [objects[1], objects[1]].iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object, true) });
     drop(held);
     // SAFETY: no other thread uses the heap.
     assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 2);
@@ -135,7 +136,7 @@ fn objects_that_are_to_be_zero_are() {
         let heap = || home.heap(0).unwrap();
         if held[slot].0 != 0 {
             // SAFETY: a live object, which is given up.
-            unsafe { heap().free(held[slot].0) };
+            unsafe { heap().free(held[slot].0, true) };
         }
         let align = if round % 7 == 0 { 512 } else { 1 };
         let mut object = home.allocate(size, align, true, |_| 0).unwrap();
@@ -210,7 +211,7 @@ fn pages_are_given_back_whatever_objects_left_in_them() {
         }
         for (_, object) in objects.iter_mut().enumerate().filter(|(number, _)| number % 10 != 0) {
             // SAFETY: a live object.
-            unsafe { heap().free(core::mem::take(object)) };
+            unsafe { heap().free(core::mem::take(object), true) };
         }
         // SAFETY: nothing else uses the heap.
         unsafe { (*heap().inner.get()).give_back() };
@@ -231,8 +232,8 @@ fn another_heap_takes_the_place_of_one_that_no_thread_will_unlock() {
     assert!(!ptr::eq(home.heap(0).unwrap(), lost) && home.in_use.load(Ordering::Relaxed) == 1);
     // SAFETY: objects of these heaps.
     unsafe {
-        lost.free(object);
-        others.iter().for_each(|object| home.heap(0).unwrap().free(*object));
+        lost.free(object, true);
+        others.iter().for_each(|object| home.heap(0).unwrap().free(*object, true));
         assert_eq!((*home.heap(0).unwrap().inner.get()).objects, 0);
     }
 }
@@ -251,7 +252,7 @@ fn free_keeps_errno() {
     errno::set(77);
     for (number, object) in objects.iter().enumerate().filter(|(number, _)| number % 100 != 50) {
         // SAFETY: a live object.
-        unsafe { heap().free(*object) };
+        unsafe { heap().free(*object, true) };
         assert_eq!(errno::get(), 77, "{number}");
     }
     // SAFETY: nothing else uses the heap.
@@ -268,7 +269,8 @@ fn a_patient_heap_gives_way_to_what_is_mapped_elsewhere() {
     let heap = || home.heap(0).unwrap();
     let mut objects: Vec<usize> = Vec::new();
     let is_patient = || resident() - before > COUNT / 2 * 1000 / PAGE;
-    // A tenth is left each time, so that the heap is never nearly empty. How long a round takes is the machine's affair.
+    // A tenth is left each time, so that the heap is never nearly empty. How long a round takes is the machine's
+    // affair.
     for round in 0..400 {
         if round >= 20 && is_patient() {
             break;
@@ -277,7 +279,7 @@ fn a_patient_heap_gives_way_to_what_is_mapped_elsewhere() {
         // SAFETY: live objects; those of 1,000 bytes are written.
         unsafe {
             objects.iter().for_each(|object| (*object as *mut u8).write_bytes(1, 1000));
-            objects.drain(COUNT / 10..).for_each(|object| heap().free(object));
+            objects.drain(COUNT / 10..).for_each(|object| heap().free(object, true));
         }
     }
     let (now, kept) = (numamma_kernel::clock::coarse_ns(), resident() - before);
@@ -286,5 +288,119 @@ fn a_patient_heap_gives_way_to_what_is_mapped_elsewhere() {
     crate::rules::heap_account::mapped_elsewhere(COUNT / 2 * 1000);
     assert!(heap().release_unused(now) && resident() - before < kept / 4, "of {kept} pages {}", resident() - before);
     // SAFETY: live objects.
-    unsafe { objects.drain(..).for_each(|object| heap().free(object)) };
+    unsafe { objects.drain(..).for_each(|object| heap().free(object, true)) };
+}
+
+/// Allocates and gives up as one thread.
+fn allocated(home: &'static Home, size: usize) -> usize {
+    home.allocate(size, 1, false, |_| 0).unwrap()
+}
+
+fn give_up(object: usize) {
+    // SAFETY: a live object, which is given up.
+    unsafe { Heap::at(Extent::of(object).heap).give_up(object, |_| 0) };
+}
+
+/// A home in which as many objects were freed as make caches worth it; and objects that it has.
+fn with_caches() -> (&'static Home, Vec<usize>) {
+    let home = home();
+    let objects: Vec<usize> = (0..2 * caches::LEAST).map(|_| allocated(home, 100)).collect();
+    (0..caches::WORTH).for_each(|_| give_up(allocated(home, 100)));
+    assert!(home.caches.are_on());
+    (home, objects)
+}
+
+#[test]
+fn freed_objects_are_taken_again_without_the_lock() {
+    let _alone = ALONE.lock().unwrap();
+    let (home, objects) = with_caches();
+    let held = Held::take(home.heap(0).unwrap()).unwrap();
+    objects[..3].iter().for_each(|object| give_up(*object));
+    assert!(held.0.returned.load(Ordering::Relaxed).is_null(), "they do not wait for the lock");
+    let zero = home.allocate(100, 1, true, |_| 0).unwrap();
+    let again = [allocated(home, 104), allocated(home, 89)];
+    assert_eq!([again[1], again[0], zero], objects[..3], "the last one first");
+    // SAFETY: a live object of 100 bytes.
+    let bytes = unsafe { core::slice::from_raw_parts(zero as *const u8, 100) };
+    assert!(bytes.iter().all(|byte| *byte == 0));
+    drop(held);
+    // Another size, and an alignment, are not there.
+    give_up(again[0]);
+    let others = [allocated(home, 200), home.allocate(100, 256, false, |_| 0).unwrap()];
+    assert!(!others.contains(&again[0]) && others[1].is_multiple_of(256));
+    assert_eq!(allocated(home, 100), again[0]);
+}
+
+#[test]
+fn caches_end_when_most_objects_are_gone() {
+    let _alone = ALONE.lock().unwrap();
+    let (home, objects) = with_caches();
+    objects.iter().for_each(|object| give_up(*object));
+    // SAFETY: no other thread uses the heap.
+    let left = unsafe { (*home.heap(0).unwrap().inner.get()).objects };
+    assert!(left == 0 && !home.caches.are_on(), "{left} objects");
+}
+
+#[test]
+fn caches_end_when_memory_is_needed() {
+    let _alone = ALONE.lock().unwrap();
+    let (home, objects) = with_caches();
+    // SAFETY: no other thread uses the heap.
+    let of_heap = || unsafe { (*home.heap(0).unwrap().inner.get()).objects };
+    objects[..4].iter().for_each(|object| give_up(*object));
+    let before = of_heap();
+    home.heap(0).unwrap().release(Why::Needed);
+    assert!(!home.caches.are_on() && of_heap() == before - 4, "{} of {before}", of_heap());
+    objects[4..].iter().for_each(|object| give_up(*object));
+    assert_eq!(of_heap(), 0);
+}
+
+#[test]
+fn an_object_is_in_one_cache_at_a_time() {
+    const SLOTS: usize = 1000;
+    let _alone = ALONE.lock().unwrap();
+    let (home, _) = with_caches();
+    let slots: Vec<AtomicUsize> = (0..SLOTS).map(|_| AtomicUsize::new(0)).collect();
+    let first = |number: usize| move |_| number;
+    // Each thread marks what it allocates, puts it where any thread finds it, and frees what was there.
+    let work = |number: usize| {
+        let (mut random, mut damaged) = (number, 0);
+        let mut next = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random >> 33
+        };
+        let mut free = |object: usize| {
+            // SAFETY: a marked object that this thread took out of the slots.
+            unsafe {
+                let size = (object as *const usize).read();
+                damaged += usize::from(((object + size - 8) as *const usize).read_unaligned() != object);
+                Heap::at(Extent::of(object).heap).give_up(object, first(number));
+            }
+        };
+        for round in 0..100_000 {
+            let size = 16 + next() % 300;
+            let object = home.allocate(size, 1, round % 5 == 0, first(number)).unwrap();
+            // SAFETY: an object of that many bytes.
+            unsafe {
+                (object as *mut usize).write(size);
+                ((object + size - 8) as *mut usize).write_unaligned(object);
+            }
+            let before = slots[next() % SLOTS].swap(object, Ordering::AcqRel);
+            if before != 0 {
+                free(before);
+            }
+            if round % 10_000 == 0 {
+                home.caches.end();
+            }
+        }
+        slots.iter().map(|slot| slot.swap(0, Ordering::AcqRel)).filter(|object| *object != 0).for_each(&mut free);
+        damaged
+    };
+    home.in_use.store(4, Ordering::Relaxed);
+    let work = &work;
+    let damaged: usize = std::thread::scope(|s| {
+        let threads: Vec<_> = (1..5).map(|number| s.spawn(move || work(number))).collect();
+        threads.into_iter().map(|t| t.join().unwrap()).sum()
+    });
+    assert_eq!(damaged, 0);
 }

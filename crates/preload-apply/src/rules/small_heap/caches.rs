@@ -1,0 +1,135 @@
+//! When a home keeps freed objects in [caches](super::cache), and when these give them to the heaps.
+
+use core::ptr;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use numamma_hook::{allocating, errno, sandbox};
+
+use super::Heap;
+use super::cache::Cache;
+use super::home::HEAPS;
+use crate::rules::extent::Extent;
+
+/// Objects that are freed in a heap until its home has caches. A cache takes 4 KiB, and what it holds keeps pages from
+/// being given back; by then all calls together have cost the program some milliseconds.
+pub(super) const WORTH: u32 = 1 << 14;
+/// Objects that a heap has to have then, several times what a cache holds of one size: the last ones of a heap are
+/// freed.
+pub(super) const LEAST: usize = 256;
+/// Caches of all homes: together they hold at most 29 MiB, of programs whose objects have all sizes.
+const MOST_CACHES: usize = 256;
+/// The caches of a home whose objects take less than this part (1/4) of the bytes that they took are emptied.
+const SHRUNK_DIVISOR: usize = 4;
+
+/// Caches that there are.
+static MADE: AtomicUsize = AtomicUsize::new(0);
+
+/// The caches of a home: each is made when it is first used, and stays.
+pub(super) struct Caches {
+    /// Threads put what they free there.
+    are_on: AtomicBool,
+    /// Most bytes of the objects of the home since, as far as was looked.
+    most: AtomicUsize,
+    /// That of each heap. Null before.
+    each: [AtomicPtr<Cache>; HEAPS],
+}
+
+impl Caches {
+    /// None.
+    pub(super) const fn new() -> Caches {
+        let each = [const { AtomicPtr::new(ptr::null_mut()) }; HEAPS];
+        Caches { are_on: AtomicBool::new(false), most: AtomicUsize::new(0), each }
+    }
+
+    /// Whether there may be objects in them.
+    #[inline]
+    pub(super) fn are_on(&self) -> bool {
+        self.are_on.load(Ordering::Relaxed)
+    }
+
+    fn of_heap(&self, number: usize) -> Option<&'static Cache> {
+        // SAFETY: null, or a leaked box that was published with Release.
+        unsafe { self.each[number].load(Ordering::Acquire).as_ref() }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &'static Cache> {
+        (0..HEAPS).filter_map(|number| self.of_heap(number))
+    }
+
+    /// A freed object of at least `size` bytes, zero if wanted, from the cache of a heap.
+    #[inline]
+    pub(super) fn take(&self, heap: usize, size: usize, zero: bool) -> Option<usize> {
+        let object = self.of_heap(heap)?.take(size)?;
+        if zero {
+            // SAFETY: the object has that many bytes, and is this thread's.
+            unsafe { (object as *mut u8).write_bytes(0, size) };
+        }
+        Some(object)
+    }
+
+    /// Puts a freed object into the cache of a heap; false if that has no place for it.
+    ///
+    /// # Safety
+    /// It is an object of a heap of the home that the program gives up.
+    #[inline]
+    pub(super) unsafe fn put(&self, heap: usize, address: usize) -> bool {
+        let Some(cache) = self.of_heap(heap).or_else(|| self.make(heap)) else { return false };
+        // SAFETY: the caller's promise.
+        if !unsafe { cache.put(address) } {
+            return false;
+        }
+        // Either this sees that the caches are being emptied, or that sees the object: all four accesses are SeqCst.
+        if !self.are_on.load(Ordering::SeqCst) {
+            empty(cache);
+        }
+        true
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make(&self, heap: usize) -> Option<&'static Cache> {
+        if sandbox::entered() || MADE.fetch_add(1, Ordering::Relaxed) >= MOST_CACHES {
+            // Too many threads that add and subtract at a time may refuse one too many.
+            MADE.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        }
+        let _errno = errno::Saved::now();
+        let fresh = allocating::run(|| Box::into_raw(Box::new(Cache::new())))?;
+        // The thread that loses the race leaves its cache unused.
+        let _ = self.each[heap].compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
+        self.of_heap(heap)
+    }
+
+    /// Threads use the caches from now on; the objects of all heaps take about `used` bytes.
+    #[cold]
+    pub(super) fn begin(&self, used: usize) {
+        self.most.store(used, Ordering::Relaxed);
+        self.are_on.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the caches are to be emptied, now that the objects of all heaps take about `used` bytes.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn have_shrunk(&self, used: usize) -> bool {
+        let live = used.saturating_sub(self.all().map(Cache::bytes).sum());
+        live < self.most.fetch_max(live, Ordering::Relaxed) / SHRUNK_DIVISOR
+    }
+
+    /// Gives the objects to their heaps. The caller holds no lock. No thread uses the caches until they are worth it
+    /// again.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn end(&self) {
+        self.are_on.store(false, Ordering::SeqCst);
+        self.all().for_each(empty);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn empty(cache: &Cache) {
+    for address in cache.take_all() {
+        // SAFETY: an object in an extent of a heap; nobody else has it.
+        unsafe { Heap::at(Extent::of(address).heap).free_later(address) };
+    }
+}
