@@ -1,5 +1,5 @@
-//! How fast a profile becomes a table: the tallies of 8 objects, 5 million rows as a run of hours has, as Parquet and as
-//! CSV.
+//! How fast a profile becomes a table: the tallies of 8 objects, 5 million rows as a run of hours has, as Parquet and
+//! as CSV.
 //!
 //! Bar: 5 million rows a second of Parquet, by the CPU time of this process.
 //! `cargo bench --bench export`; the files go to the temporary directory of the build. `-- --check` makes a missed bar an

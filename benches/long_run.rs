@@ -78,7 +78,8 @@ fn head() -> Vec<Record> {
     ]
 }
 
-/// Samples of all threads from a time on: each thread sweeps its part of every array, one access in twenty is elsewhere.
+/// Samples of all threads from a time on: each thread sweeps its part of every array, one access in twenty is
+/// elsewhere.
 fn accesses(dice: &mut Dice, from_ns: u64, step_ns: u64) -> Vec<Access> {
     let mut list = Vec::with_capacity((PER_FLUSH * YIELD) as usize);
     for i in 0..PER_FLUSH {

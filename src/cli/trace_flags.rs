@@ -33,7 +33,8 @@ const DEFAULT: &str = "-O2 -g";
 /// FFLAGS, FCFLAGS and LDFLAGS, or RUSTFLAGS, and keeps what they hold.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The compiler: gcc, clang, gfortran or rustc, or the command that a build has for it, such as g++-12, cc or mpicxx
+    /// The compiler: gcc, clang, gfortran or rustc, or the command that a build has for it, such as g++-12, cc or
+    /// mpicxx
     #[arg(value_parser = compiler, value_name = "COMPILER")]
     compiler: Compiler,
 }

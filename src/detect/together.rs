@@ -38,9 +38,9 @@ impl InTurn {
     }
 }
 
-/// The workers of a process of a traced program, the most if there are several such, if they ran in turns for lack of CPUs;
-/// none where that is not known, and for other samplers, which do not judge shared lines. Processes share no lines in
-/// a profile.
+/// The workers of a process of a traced program, the most if there are several such, if they ran in turns for lack of
+/// CPUs; none where that is not known, and for other samplers, which do not judge shared lines. Processes share no
+/// lines in a profile.
 pub fn in_turn(summary: &Summary, roles: &Roles) -> Option<InTurn> {
     if summary.header.sampling.sampler != TRACE {
         return None;

@@ -100,8 +100,8 @@ pub fn middle(text: &str, width: usize) -> String {
     chars[..keep - tail].iter().copied().chain(GAP.chars()).chain(chars[chars.len() - tail..].iter().copied()).collect()
 }
 
-/// Characters that are left of a name before an end that is kept, letters and the mark that some are missing: of a part,
-/// whose name is all before it, and of an object with a place in the source, which tells more than its function.
+/// Characters that are left of a name before an end that is kept, letters and the mark that some are missing: of a
+/// part, whose name is all before it, and of an object with a place in the source, which tells more than its function.
 const LEAST_BEFORE_PART: usize = 8;
 const LEAST_BEFORE_PLACE: usize = 4;
 
@@ -114,8 +114,8 @@ pub fn least_with_end(name: &str) -> usize {
     }
 }
 
-/// The end of a name that tells most: of a part ` [40 MiB..80 MiB]`, of some instances ` [instance 1 of 2]`, else the last
-/// place in the source with what follows, ` solver.c:12 (small)`. Empty for a name without one.
+/// The end of a name that tells most: of a part ` [40 MiB..80 MiB]`, of some instances ` [instance 1 of 2]`, else the
+/// last place in the source with what follows, ` solver.c:12 (small)`. Empty for a name without one.
 pub fn telling_end(name: &str) -> &str {
     let is_part = |end: &&str| end.ends_with(']') && (end.contains("..") || end.starts_with(" [instance"));
     if let Some(part) = name.rfind(" [").map(|at| &name[at..]).filter(is_part) {

@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::common::{Scratch, alone, compile, numamma, run};
 
-/// What `numamma report` says of the memory that the processes of `quarters` share, recorded behind what comes `before`.
+/// What `numamma report` says of the memory that the processes of `quarters` share, recorded behind what comes
+/// `before`.
 fn quarters(dir: &Scratch, program: &Path, what: &str, before: &[&str]) -> Value {
     let profile = dir.join(format!("{what}.prof")).display().to_string();
     let options = ["profile", "-F", "1000", "-o", &profile];
@@ -71,8 +72,8 @@ fn pages_touched_by_main_and_used_by_others_are_shown_on_any_machine() {
     // Four hundred sweeps by others, each of a read and a write, beside one write by main.
     let (by_others, sweeps) = (share("by_others_share"), 800.0 / 801.0);
     assert!((by_others - sweeps).abs() < 0.1 && share("by_others_known") > 0.9, "{hot}");
-    // All pages are on the node of main, where the first of the four sweeps. They have equal work, of which a busy machine
-    // may sample one more than another.
+    // All pages are on the node of main, where the first of the four sweeps. They have equal work, of which a busy
+    // machine may sample one more than another.
     let numbers = |key: &str| hot[key].as_array().expect("a list").iter().map(|n| n.as_u64().expect("a number"));
     let by_thread: BTreeMap<u64, u64> = numbers("threads").zip(numbers("thread_accesses")).collect();
     let local: u64 = by_thread.iter().filter(|(thread, _)| **thread <= 1).map(|(_, accesses)| accesses).sum();

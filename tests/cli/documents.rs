@@ -1,5 +1,5 @@
-//! The documents say what works: every command that README.md, the help and the pages in `FOLLOWED` show is run as it is
-//! typed, every policy is parsed, and every option is looked up.
+//! The documents say what works: every command that README.md, the help and the pages in `FOLLOWED` show is run as it
+//! is typed, every policy is parsed, and every option is looked up.
 //!
 //! In these documents a fenced block without a language holds commands for a shell, or a session whose commands have
 //! `$ ` before them. Output has the language `text`.

@@ -1,5 +1,5 @@
-//! What a newcomer types in the first hour, beside the plain path of the README: wrappers, terminals of 60 columns, other
-//! programs than the policy's, the help behind the words.
+//! What a newcomer types in the first hour, beside the plain path of the README: wrappers, terminals of 60 columns,
+//! other programs than the policy's, the help behind the words.
 
 use crate::common::{Policy, Ran, Scratch, compile, json_file, needs, numamma, number, plain, root, run};
 use crate::synthetic;

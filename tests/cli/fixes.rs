@@ -64,8 +64,8 @@ fn known_findings_are_found_and_no_others() {
     the_only_change_gains_what_the_policy_is_predicted_to(&dir, &found[0]["gain"]);
 }
 
-/// The fixes of a run. Other work on the machine changes how long threads run and wait: up to three runs are recorded until
-/// they are those that are wanted.
+/// The fixes of a run. Other work on the machine changes how long threads run and wait: up to three runs are recorded
+/// until they are those that are wanted.
 fn recorded_until(dir: &Scratch, mode: &str, wanted: &[&str]) -> Value {
     let prof = format!("{mode}.prof");
     for run_number in 1.. {
@@ -102,7 +102,8 @@ fn blocks_that_other_threads_free_are_found_and_no_others() {
         let report = run(numamma(&["report", "--json", &prof]).current_dir(&dir)).success().stdout;
         let report: Value = serde_json::from_str(&report).expect("JSON");
         let objects = report["objects"].as_array().expect("objects");
-        // Blocks that realloc makes are of another call site; those before them are used too little to be seen each time.
+        // Blocks that realloc makes are of another call site; those before them are used too little to be seen each
+        // time.
         let maker = if mode == "resized" { "use frees.c" } else { "make frees.c" };
         let made_by = |maker: &str| objects.iter().find(|o| o["name"].to_string().contains(maker));
         let object = made_by(maker).unwrap_or_else(|| panic!("{mode}: {:#}", report["objects"]));
@@ -130,8 +131,8 @@ fn blocks_that_other_threads_free_are_found_and_no_others() {
     }
 }
 
-/// A placement has a speed-up within its range; other changes say in words what is known, and `saves` is the same as the
-/// speed-up.
+/// A placement has a speed-up within its range; other changes say in words what is known, and `saves` is the same as
+/// the speed-up.
 fn check_gain(fix: &Value, text: &str) {
     let (gain, kind) = (&fix["gain"], fix["kind"].as_str().expect("a kind"));
     let is_priced = ["parallel-first-touch", "interleave"].contains(&kind);

@@ -1,7 +1,7 @@
 //! `numamma report --html`: size and injection for any profile, and the page in a headless browser.
 //!
-//! The browser runs a copy of the page with `html/drive.js` and the steps of the page behind its own scripts, which visit the
-//! views and note what they see. axe-core, which scripts/setup gets, judges each view.
+//! The browser runs a copy of the page with `html/drive.js` and the steps of the page behind its own scripts, which
+//! visit the views and note what they see. axe-core, which scripts/setup gets, judges each view.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

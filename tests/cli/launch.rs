@@ -244,8 +244,8 @@ fn a_stop_of_the_program_is_not_its_end() {
     }
 }
 
-/// Of a terminal that is closed only the leader of its session is told, which is the command, without a shell. `SIGCONT`
-/// follows, so that a program that is stopped is told, too.
+/// Of a terminal that is closed only the leader of its session is told, which is the command, without a shell.
+/// `SIGCONT` follows, so that a program that is stopped is told, too.
 #[test]
 fn a_program_is_told_that_the_terminal_was_closed() {
     let dir = Scratch::new("launch-hung-up");

@@ -52,8 +52,8 @@ fn a_rank_that_differs_is_named_and_has_its_own_advice() {
     assert!(text.contains("3 ranks on") && text.contains("rank 0"), "{text}");
     let table = report(&dir, &["--object", "make_table", "."]).success().stdout;
     assert!(table.contains("  profiles    3 ranks on") && table.contains("  differs     rank 0: "), "{table}");
-    // One policy, which speaks of the table in rank 0 only. Whether threads wait for it long enough for a rule depends on
-    // the machine; so it does for the grid, which they sweep.
+    // One policy, which speaks of the table in rank 0 only. Whether threads wait for it long enough for a rule depends
+    // on the machine; so it does for the grid, which they sweep.
     let advise = ["advise", "-q", "--nodes", "4", "-o", "policy.toml", "."];
     run(numamma(&advise).current_dir(&*dir)).success();
     let text = std::fs::read_to_string(dir.join("policy.toml")).unwrap();

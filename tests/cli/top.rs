@@ -108,8 +108,8 @@ fn keys_on_a_terminal() {
     assert_eq!(left_behind(&dir), [""; 0]);
 }
 
-/// Each case: whether the command leads the session of the terminal, so that it gets a SIGHUP, and whether its stderr is
-/// the terminal, too.
+/// Each case: whether the command leads the session of the terminal, so that it gets a SIGHUP, and whether its stderr
+/// is the terminal, too.
 #[test]
 fn a_terminal_that_is_closed_ends_the_program() {
     for (leads, errors) in [(false, false), (false, true), (true, true)] {

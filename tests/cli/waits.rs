@@ -41,8 +41,8 @@ fn compiled() -> Scratch {
     dir
 }
 
-/// A lock and a barrier are waited for once in each round, and a program that takes turns waits at least as often. A thread
-/// that is let through in the instant in which it goes to sleep does not wait.
+/// A lock and a barrier are waited for once in each round, and a program that takes turns waits at least as often. A
+/// thread that is let through in the instant in which it goes to sleep does not wait.
 #[test]
 fn waits_are_counted_one_by_one() {
     let (_alone, dir) = (alone(), compiled());

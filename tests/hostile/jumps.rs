@@ -1,5 +1,5 @@
-//! Calls of the mmap family beside placed mappings: those that a signal handler leaves by siglongjmp, and those of areas
-//! that no rule places. tests/hostile/stress/jumps.c says at its top what it does.
+//! Calls of the mmap family beside placed mappings: those that a signal handler leaves by siglongjmp, and those of
+//! areas that no rule places. tests/hostile/stress/jumps.c says at its top what it does.
 
 use crate::memory::Program;
 
@@ -16,8 +16,8 @@ fn numbers(argument: &str, better: fn(f64, f64) -> f64) -> [f64; 2] {
     })
 }
 
-/// What a handler interrupts is not left half done: the list of placed mappings stays as short as what is mapped. Half as
-/// many calls end as bare; a twelfth did where entries of the list were lost.
+/// What a handler interrupts is not left half done: the list of placed mappings stays as short as what is mapped. Half
+/// as many calls end as bare; a twelfth did where entries of the list were lost.
 #[test]
 fn calls_that_a_handler_leaves_do_not_hinder_later_ones() {
     let [bare, placed] = numbers("calls", f64::max);

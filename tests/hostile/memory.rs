@@ -325,8 +325,8 @@ fn arrays_of_sizes_in_turn_take_little_time() {
     }
 }
 
-/// Blocks of two pages that each step builds and frees: glibc faults their pages each time, too, but has not to map each
-/// of them.
+/// Blocks of two pages that each step builds and frees: glibc faults their pages each time, too, but has not to map
+/// each of them.
 #[test]
 fn mapping_small_blocks_again_and_again_ends() {
     /// Of 600,000 blocks 1,600 take the 10 ms after which the clock is looked at, and twice as many are mapped before a
@@ -344,8 +344,8 @@ fn mapping_small_blocks_again_and_again_ends() {
     }
 }
 
-/// What each step builds and frees as a whole: glibc keeps it below a small block. A few steps map it anew and all others
-/// find it, whatever a step is made of, and also when the program asks for what nobody can have.
+/// What each step builds and frees as a whole: glibc keeps it below a small block. A few steps map it anew and all
+/// others find it, whatever a step is made of, and also when the program asks for what nobody can have.
 #[test]
 fn what_each_step_builds_and_frees_is_kept() {
     /// Pages of each of 60 steps, 40 MB.
@@ -387,8 +387,8 @@ fn what_steps_built_does_not_stand_beside_what_comes_then() {
     }
 }
 
-/// A parent that only waits for its children holds nothing beside their memory, and one that works on loses nothing that
-/// fork had left it.
+/// A parent that only waits for its children holds nothing beside their memory, and one that works on loses nothing
+/// that fork had left it.
 #[test]
 fn what_is_kept_is_given_back_before_a_fork() {
     let turns = Program::new("turns");
@@ -410,7 +410,8 @@ fn what_is_little_stays_when_the_process_forks() {
     assert!(seen[0] <= 1.4 * bare[0], "page faults {seen:?}, bare {bare:?}");
 }
 
-/// Runs `command` in a control group of its own that has a limit of so many bytes of memory; `None` where none can be made.
+/// Runs `command` in a control group of its own that has a limit of so many bytes of memory; `None` where none can be
+/// made.
 pub fn in_group(command: &Command, limit: u64) -> Option<Ran> {
     const SCRIPT: &str = r#"limit=$0
         for at in memory/memory.limit_in_bytes memory.max; do
@@ -501,9 +502,9 @@ fn arrays_of_which_little_is_used_take_little_when_they_come_again() {
     }
 }
 
-/// Arrays of which a part is used, another one each time or of sizes that differ: what one touched of kept memory does not
-/// stand beside what the next one touches. And an array does not stand beside what small objects of the step before took
-/// in a heap that has some again.
+/// Arrays of which a part is used, another one each time or of sizes that differ: what one touched of kept memory does
+/// not stand beside what the next one touches. And an array does not stand beside what small objects of the step before
+/// took in a heap that has some again.
 #[test]
 fn what_is_touched_in_part_is_kept_in_part() {
     let partly = Program::new("partly");
@@ -513,7 +514,8 @@ fn what_is_touched_in_part_is_kept_in_part() {
             let (bare, seen) = (partly.bare(how), partly.placed(&rules, how));
             let most = 1.25 * bare[0] + LIBRARY_KIB;
             if seen[0] > most {
-                // What is looked at when depends on the time: on a busy machine 47 MB were seen once, else 38 to 44 of 46.
+                // What is looked at when depends on the time: on a busy machine 47 MB were seen once, else 38 to 44 of
+                // 46.
                 assert_one_of_three(&format!("{place} {how}: KiB"), most, || partly.placed(&rules, how)[0]);
             }
             // glibc gives back the most of it each time, too, so that the page faults are as many.
@@ -532,7 +534,8 @@ fn what_glibc_keeps_is_not_given_up() {
     let partly = Program::new("partly");
     for place in ["interleave", "block-cyclic\", block = \"64KiB"] {
         let rules = partly.policy("rules.toml", &["?".to_owned()], &format!("policy = \"{place}\""));
-        // Of 9,000 arrays each lost 30 pages and more; of 4,000 that realloc enlarged 135. Until placing pauses they do.
+        // Of 9,000 arrays each lost 30 pages and more; of 4,000 that realloc enlarged 135. Until placing pauses they
+        // do.
         for (how, most) in [("first", 15_000.0), ("doubled", 150_000.0)] {
             let (bare, seen) = (partly.bare(how), partly.placed(&rules, how));
             assert!(seen[2] <= bare[2] + most, "{place} {how}: page faults {seen:?}, bare {bare:?}");
@@ -696,7 +699,8 @@ fn what_is_kept_is_given_back_to_a_program_that_goes_on_with_others() {
 }
 
 /// Small objects and arrays that come when those that were kept are gone: the kept ones do not stand beside them. What
-/// is kept at the end is no matter: whether four turns are enough for that depends on when what was kept was in the way.
+/// is kept at the end is no matter: whether four turns are enough for that depends on when what was kept was in the
+/// way.
 #[test]
 fn what_is_kept_does_not_stand_beside_others() {
     let turns = Program::new("turns");
@@ -719,8 +723,9 @@ fn threads_that_share_a_rule_take_the_memory_that_they_take_in_glibc() {
     }
 }
 
-/// With a heap for each of the threads, those that ran last had all of the blocks, and the heaps of the others gave their
-/// memory back: 76,000 to 83,000 page faults. With heaps of CPUs once that was seen, and no caches: 12,000 to 17,000.
+/// With a heap for each of the threads, those that ran last had all of the blocks, and the heaps of the others gave
+/// their memory back: 76,000 to 83,000 page faults. With heaps of CPUs once that was seen, and no caches: 12,000 to
+/// 17,000.
 #[test]
 fn blocks_that_other_threads_free_keep_their_pages() {
     let handed = Program::new("handed");

@@ -180,8 +180,8 @@ fn libraries_come_and_go() {
     assert_eq!(compare(&dir, "exec ./dlopen_loop ./one.so ./two.so"), "loaded 300 damaged 0\n");
 }
 
-/// Each library that is loaded is compared with the others once, not all of them with all: twice as many take four times
-/// as long then, and eight times else. The loader alone takes four times as long, too.
+/// Each library that is loaded is compared with the others once, not all of them with all: twice as many take four
+/// times as long then, and eight times else. The loader alone takes four times as long, too.
 #[test]
 fn very_many_libraries_are_loaded() {
     const COUNT: usize = 1000;

@@ -2,8 +2,8 @@
 
 use crate::common::{Policy, Scratch, compile, json_file, object, placed, plain, run};
 
-/// Nanoseconds by which a pair behind a wrapper may cost more than one of malloc itself, beside half as much again, which
-/// is more on a slow machine; a walk of the stack with a search of its names takes 170 to 380.
+/// Nanoseconds by which a pair behind a wrapper may cost more than one of malloc itself, beside half as much again,
+/// which is more on a slow machine; a walk of the stack with a search of its names takes 170 to 380.
 const MOST_MORE_NS: f64 = 60.0;
 
 #[test]

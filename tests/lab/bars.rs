@@ -193,8 +193,8 @@ fn metered(cases: &[Case], dir: &Path, options: &str) -> Option<(Vec<Metered>, S
     Some((Metered::read(&counts), text))
 }
 
-/// What a trace of the program says of the advised placement, with the first touches of the profile, of objects of `least`
-/// bytes or more: smaller ones stay in the caches.
+/// What a trace of the program says of the advised placement, with the first touches of the profile, of objects of
+/// `least` bytes or more: smaller ones stay in the caches.
 fn traced(case: &Case, tracing: &Tracing, least: u64) -> Result<judge::Local, String> {
     let extension = match case.compiler {
         "gfortran" => "f90",

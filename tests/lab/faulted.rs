@@ -1,5 +1,5 @@
-//! The `fault` sampler on two nodes: it sees which node's thread uses which page, and each page comes back to its node; and
-//! without privilege it sees the pages that the kernel makes fault for its NUMA balancing.
+//! The `fault` sampler on two nodes: it sees which node's thread uses which page, and each page comes back to its node;
+//! and without privilege it sees the pages that the kernel makes fault for its NUMA balancing.
 
 use std::collections::BTreeMap;
 

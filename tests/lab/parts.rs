@@ -32,8 +32,8 @@ fn run(lab: Lab, name: &str, arguments: [&str; 2]) -> Option<String> {
     run_file(lab, &program(name), name, arguments)
 }
 
-/// Profiles, places and verifies the program `file`, which is called `name` in the guest; it is placed and verified with
-/// the second `arguments`.
+/// Profiles, places and verifies the program `file`, which is called `name` in the guest; it is placed and verified
+/// with the second `arguments`.
 fn run_file(lab: Lab, file: &Path, name: &str, [arguments, short]: [&str; 2]) -> Option<String> {
     let lab = lab.options(&["--timeout", "500"]).add(file).add(source("lab/parts/run.sh"));
     let text = lab.run(&["./run.sh", "8", name, arguments, short]).success().stdout;
@@ -90,8 +90,8 @@ fn check_verify(text: &str, name: &str, placed: &[&str]) {
     }
 }
 
-/// The kernel moves nothing by itself here, as in the next test: how much it has moved when a run ends, and so how much a
-/// rule still gains, depends on how fast the host emulates.
+/// The kernel moves nothing by itself here, as in the next test: how much it has moved when a run ends, and so how much
+/// a rule still gains, depends on how fast the host emulates.
 #[test]
 fn members_of_a_common_block() {
     let Some(lab) = Lab::still(4, 2) else { return };

@@ -47,8 +47,9 @@ fn the_race_is_won_by_the_placement_that_the_program_waits_least_for() {
     assert!(short.starts_with("status 1\n") && short.contains("give more (--budget 60s)"), "{out:?}");
 }
 
-/// This program waits for its own clock, which no model of memory can know: that must be said, and the model left alone.
-/// Only beside other work on the host may the measured intervals be so wide that they hold what the model says, too.
+/// This program waits for its own clock, which no model of memory can know: that must be said, and the model left
+/// alone. Only beside other work on the host may the measured intervals be so wide that they hold what the model says,
+/// too.
 fn the_model_is_not_corrected(race: &Value, prediction: &Value) {
     let correction = &race["correction"];
     let candidates = race["candidates"].as_array().expect("a list");

@@ -290,8 +290,8 @@ fn only_processes_that_may_be_meant_name_what_they_did_not_find() {
     assert_eq!(out.stderr, "numamma: not found, so not placed: no_such\n");
 }
 
-/// A shell reads what its command writes, as cmake reads `uname -m`; where it reads standard output alone, or standard error
-/// goes where its own does, the line is for the user.
+/// A shell reads what its command writes, as cmake reads `uname -m`; where it reads standard output alone, or standard
+/// error goes where its own does, the line is for the user.
 #[test]
 fn nothing_is_said_where_another_process_with_the_policy_reads_it() {
     let program = compile("cc", "sites.c", "sites_read", C);

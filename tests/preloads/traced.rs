@@ -387,8 +387,8 @@ fn threads_that_outlive_the_main_thread_are_counted() {
 }
 
 impl Tracing {
-    /// Compiles two libraries of `source` and the program that loads them, and records it. The macro of each library, and an
-    /// option for it.
+    /// Compiles two libraries of `source` and the program that loads them, and records it. The macro of each library,
+    /// and an option for it.
     fn with_libraries(&self, source: &str, libraries: [(&str, &str); 2]) -> (Ran, Counts) {
         let paths = libraries.map(|(define, more)| {
             let built = self.compile("gcc", "gcc", source, &["-fPIC", "-shared", &format!("-D{define}"), more]);

@@ -1,5 +1,5 @@
-//! Parts of objects without debug information: a program that carves one block into arrays, profiled for real. The truth
-//! stands at the top of its source.
+//! Parts of objects without debug information: a program that carves one block into arrays, profiled for real. The
+//! truth stands at the top of its source.
 
 use numamma_plan::check;
 use serde_json::Value;

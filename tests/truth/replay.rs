@@ -470,7 +470,8 @@ fn finds_the_page_of_look_ups_that_overwrite_their_index() {
             assert_eq!(s.marked_true, s.marked, "{name}: what is marked exact must be: {s:?}");
             let (object, page) = (share(s.right_object, s.with_access), share(s.right_page, s.with_access));
             eprintln!("{name:42} on the right page: {page:.1} %");
-            // Of indices that are others by now no page can be known, nor, where a pointer is lost with them, an object.
+            // Of indices that are others by now no page can be known, nor, where a pointer is lost with them, an
+            // object.
             let gone = ["changing", "chosen"].contains(&kernel) || flags == ["-O3"];
             // Both addresses that may have been chosen are in one object.
             if kernel == "chosen" && object < FLOOR {

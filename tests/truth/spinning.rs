@@ -5,7 +5,8 @@ use crate::common::{Scratch, alone, libomp, numamma, number, objects, program, r
 /// Least share of the samples that wait: of two threads with one and three quarters of the work the first waits for a
 /// third of all CPU time, less where the machine is busy and a thread sleeps soon.
 const LEAST: f64 = 0.05;
-/// Most of the cost that may be left at the runtime's own data; what threads keep on their stacks while they wait is none.
+/// Most of the cost that may be left at the runtime's own data; what threads keep on their stacks while they wait is
+/// none.
 const MOST_OF_RUNTIME: f64 = 0.05;
 
 #[test]

@@ -29,7 +29,8 @@
 //! An Access record, of the `fault` sampler, has the address, in place of the size the thread that accessed it
 //! (id << 1 | write), and in place of the stack id the number of the window.
 //!
-//! A Sampling record has a time stamp, as its address 1 or 0 (whether the program wants samples from then on), and zeros.
+//! A Sampling record has a time stamp, as its address 1 or 0 (whether the program wants samples from then on), and
+//! zeros.
 //!
 //! The recorder allocates the memory of chunks and stacks before it grants them to the program (`granted`,
 //! `stacks_granted`), so that a store of the program never allocates a page of the file: where that fails, the kernel

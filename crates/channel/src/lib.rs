@@ -10,8 +10,8 @@
 //!
 //! Nothing here allocates, prints or exits on the writing side.
 //!
-//! [`layout`] is the shared memory as a table, [`writer`] the preload's side, [`reader`] the recorder's, and
-//! [`clock`] turns the time stamps into CLOCK_MONOTONIC. [`trace`] is a second memory, for the hooks of traced programs.
+//! [`layout`] is the shared memory as a table, [`writer`] the preload's side, [`reader`] the recorder's, and [`clock`]
+//! turns the time stamps into CLOCK_MONOTONIC. [`trace`] is a second memory, for the hooks of traced programs.
 
 pub mod attach;
 pub mod clock;

@@ -131,8 +131,8 @@ impl Channel {
         self.map.header().epoch.fetch_add(1, Relaxed);
     }
 
-    /// Wants the `fault` sampler to arm pages no more often than once in `interval_ns`, and so that threads wait no more
-    /// than `budget_ppm` parts per million of the time. Called before the program starts.
+    /// Wants the `fault` sampler to arm pages no more often than once in `interval_ns`, and so that threads wait no
+    /// more than `budget_ppm` parts per million of the time. Called before the program starts.
     pub fn want_faults(&self, interval_ns: u64, budget_ppm: u32) {
         let faults = &self.map.header().faults;
         faults.budget_ppm.store(budget_ppm, Relaxed);

@@ -229,7 +229,8 @@ impl<P: Pool> Writer<P> {
         (header.quota.load(Relaxed), header.epoch.load(Relaxed))
     }
 
-    /// Appends a record, or counts it as lost and returns false. The thread has called [`Writer::claim`] for this process.
+    /// Appends a record, or counts it as lost and returns false. The thread has called [`Writer::claim`] for this
+    /// process.
     #[inline(always)]
     pub fn push(&self, local: &Local, record: Record) -> bool {
         if local.next.get() == local.end.get() && !self.next_chunk(local, &record) {

@@ -66,8 +66,8 @@ macro_rules! entry {
     };
 }
 
-/// Defines the exported functions of the malloc family that need their caller, but for malloc itself; `$imp` is a module
-/// with a function of the same name, as [`entry!`] wants it, for each.
+/// Defines the exported functions of the malloc family that need their caller, but for malloc itself; `$imp` is a
+/// module with a function of the same name, as [`entry!`] wants it, for each.
 #[macro_export]
 macro_rules! malloc_family_entries {
     ($imp:ident) => {

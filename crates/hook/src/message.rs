@@ -2,8 +2,8 @@
 //!
 //! Names of policies, files and functions may hold anything: what a terminal would obey or not show is escaped.
 //!
-//! A line that a full pipe or a stopped terminal has no room for is dropped: the reader may be waiting for the program to
-//! end.
+//! A line that a full pipe or a stopped terminal has no room for is dropped: the reader may be waiting for the program
+//! to end.
 //!
 //! Formatted in a fixed buffer, written with one raw `write(2)`, so it works without malloc and stdio. Silent
 //! when the stderr the process started with is closed or replaced: descriptor 2 may have become one of

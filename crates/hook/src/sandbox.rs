@@ -21,8 +21,8 @@ pub fn entered() -> bool {
 
 /// What a library does when the program confines itself.
 pub struct Reactions {
-    /// Before that, the last time with true if the program is about to enter SECCOMP_MODE_STRICT, under which the kernel
-    /// also ends a thread that reads the time stamp counter.
+    /// Before that, the last time with true if the program is about to enter SECCOMP_MODE_STRICT, under which the
+    /// kernel also ends a thread that reads the time stamp counter.
     pub before: fn(bool),
     /// When [`entered`] is true and the program has not confined itself yet: ends the threads of the library, which a
     /// filter may reach, too (SECCOMP_FILTER_FLAG_TSYNC).
@@ -31,8 +31,8 @@ pub struct Reactions {
     pub refused: fn(),
 }
 
-/// Whether prctl confines the program. A filter at no address is how it is found out whether there are filters: the kernel
-/// refuses it.
+/// Whether prctl confines the program. A filter at no address is how it is found out whether there are filters: the
+/// kernel refuses it.
 fn confines(operation: c_int, [first, second, ..]: [c_ulong; 4]) -> bool {
     match operation {
         libc::PR_SET_NO_NEW_PRIVS => first == 1,

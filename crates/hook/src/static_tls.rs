@@ -6,8 +6,9 @@
 //! It takes a few bytes of the static TLS area, which every library loaded at start-up may use.
 
 /// Whether the calling task has thread-local storage: what clone(2) makes with CLONE_SETTLS and zeroed memory, as
-/// Chromium's sandbox does, has none. It may call the functions that need none in the C library, such as `_exit`, execve,
-/// mmap and prctl: their hooks leave them to the C library there. No block of `static_tls!` and no errno may be touched.
+/// Chromium's sandbox does, has none. It may call the functions that need none in the C library, such as `_exit`,
+/// execve, mmap and prctl: their hooks leave them to the C library there. No block of `static_tls!` and no errno may be
+/// touched.
 #[inline]
 pub fn exists() -> bool {
     let this: usize;

@@ -1,8 +1,8 @@
 //! Small files of /proc and /sys that are read again and again while the program's threads run, held open.
 //!
 //! A file that is opened gets the lowest descriptor that is free. Where another thread closes a descriptor and opens
-//! something else in its place, or closes all that it knows of, it would get or close that of this library instead. So a
-//! file is opened only while the process has one thread, and its descriptor has a high number, at which nothing is
+//! something else in its place, or closes all that it knows of, it would get or close that of this library instead. So
+//! a file is opened only while the process has one thread, and its descriptor has a high number, at which nothing is
 //! opened by chance. Before each use it is looked at: the program may have closed all descriptors.
 
 use core::ffi::{CStr, c_int, c_long};
@@ -11,8 +11,8 @@ use std::sync::OnceLock;
 
 use crate::sys;
 
-/// Numbers from which descriptors are held, tried one after the other: below 1,024, which is the usual limit, and the first
-/// number that select(2) cannot watch.
+/// Numbers from which descriptors are held, tried one after the other: below 1,024, which is the usual limit, and the
+/// first number that select(2) cannot watch.
 const NUMBERS: [c_int; 3] = [960, 200, 50];
 /// No descriptor.
 const NONE: c_int = -1;
@@ -61,8 +61,8 @@ impl HeldFile {
         let _ = self.held(path);
     }
 
-    /// The beginning of the file at `path`, as much as fits into `text`; `None` when it is not open and cannot be opened
-    /// now. Allocates nothing, changes errno.
+    /// The beginning of the file at `path`, as much as fits into `text`; `None` when it is not open and cannot be
+    /// opened now. Allocates nothing, changes errno.
     pub fn read<'a>(&self, path: &CStr, text: &'a mut [u8]) -> Option<&'a [u8]> {
         self.read_at(path, text, 0)
     }

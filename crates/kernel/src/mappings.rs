@@ -133,8 +133,8 @@ pub fn limit() -> u64 {
     address_space.min(data)
 }
 
-/// The limits of the process of address space and of data, bytes, see setrlimit(2). [`u64::MAX`] for none. errno stays as
-/// the system call leaves it.
+/// The limits of the process of address space and of data, bytes, see setrlimit(2). [`u64::MAX`] for none. errno stays
+/// as the system call leaves it.
 pub fn limits() -> [u64; 2] {
     let of = |resource: u32| {
         let mut found = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };

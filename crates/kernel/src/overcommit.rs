@@ -11,14 +11,14 @@ const GUESS: u8 = b'0';
 /// overcommit_memory of a kernel that counts what all processes have mapped, and refuses more than a part of memory.
 const STRICT: u8 = b'2';
 
-/// Whether private memory of `bytes` is refused, whatever the process has mapped already. Allocates nothing; errno stays
-/// as the system calls leave it.
+/// Whether private memory of `bytes` is refused, whatever the process has mapped already. Allocates nothing; errno
+/// stays as the system calls leave it.
 pub fn is_never_mapped(bytes: u64) -> bool {
     bytes >= ADDRESS_SPACE || (all_memory().is_some_and(|all| bytes > all) && mode() == Some(GUESS))
 }
 
-/// Whether the kernel counts what is mapped, so that memory which one process has mapped is refused to others. Allocates
-/// nothing; errno stays as the system calls leave it.
+/// Whether the kernel counts what is mapped, so that memory which one process has mapped is refused to others.
+/// Allocates nothing; errno stays as the system calls leave it.
 pub fn is_strict() -> bool {
     mode() == Some(STRICT)
 }

@@ -62,7 +62,8 @@ impl Pagemap {
     }
 }
 
-/// Fills `bytes` with the words of the pages from `first` on, if the file is held; false where it is not, or cannot be read.
+/// Fills `bytes` with the words of the pages from `first` on, if the file is held; false where it is not, or cannot be
+/// read.
 pub fn read_held(first: usize, bytes: &mut [u8]) -> bool {
     let wanted = bytes.len();
     HELD.read_at(PATH, bytes, (first / PAGE * 8) as u64).is_some_and(|read| read.len() == wanted)

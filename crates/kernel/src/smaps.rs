@@ -56,9 +56,9 @@ pub fn for_each_own(mut visit: impl FnMut(Backing) -> bool) {
     }
 }
 
-/// The memory areas of the calling process that make up `[start, end)`, clipped to it, if memory policies and advice about
-/// huge pages are all that distinguishes them: without these they would be one area. `None` when there is a hole, when the
-/// areas differ in access rights, file, name or other flags, and when the file cannot be read.
+/// The memory areas of the calling process that make up `[start, end)`, clipped to it, if memory policies and advice
+/// about huge pages are all that distinguishes them: without these they would be one area. `None` when there is a hole,
+/// when the areas differ in access rights, file, name or other flags, and when the file cannot be read.
 pub fn alike(start: usize, end: usize) -> Option<Vec<(usize, usize)>> {
     let fd = sys::open(c"/proc/thread-self/smaps", libc::O_RDONLY)?;
     let mut areas = Areas { start, end, areas: Vec::new(), first: None, open: None, differ: false };
@@ -85,8 +85,8 @@ pub fn alike(start: usize, end: usize) -> Option<Vec<(usize, usize)>> {
 /// Bytes of a line of smaps that are compared; only paths are longer.
 const LONGEST: usize = 256;
 
-/// Flags that do not count: what placing asks for beside a policy (hg and nh, huge pages and none), and whether pages were
-/// written since a tracer looked (sd), which never keeps two areas apart.
+/// Flags that do not count: what placing asks for beside a policy (hg and nh, huge pages and none), and whether pages
+/// were written since a tracer looked (sd), which never keeps two areas apart.
 const BESIDE_POLICIES: [&str; 3] = ["hg", "nh", "sd"];
 
 /// An area being read: its range, and a hash of all that must agree.

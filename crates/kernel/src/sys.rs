@@ -92,8 +92,8 @@ pub fn yield_now() {
     unsafe { libc::syscall(libc::SYS_sched_yield) };
 }
 
-/// Waits for `ns` nanoseconds, or a signal, as long as `word` is `value` at the beginning: futex(2), which every allocator
-/// of a program with threads calls, too. Changes errno.
+/// Waits for `ns` nanoseconds, or a signal, as long as `word` is `value` at the beginning: futex(2), which every
+/// allocator of a program with threads calls, too. Changes errno.
 pub fn wait_while(word: &AtomicU32, value: u32, ns: i64) {
     let timeout = libc::timespec { tv_sec: 0, tv_nsec: ns };
     // SAFETY: the word and the timeout are readable for the length of the call.

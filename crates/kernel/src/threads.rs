@@ -7,8 +7,8 @@ use crate::held_file::{self, HeldFile, Of};
 
 const PATH: &CStr = c"/proc/self/task";
 static TASKS: HeldFile = HeldFile::new(Of::Process);
-/// One more than the number of the process (see [`held_file::generation`]) of which a thread reads the directory, where all
-/// threads have one position; 0 when none does.
+/// One more than the number of the process (see [`held_file::generation`]) of which a thread reads the directory, where
+/// all threads have one position; 0 when none does.
 static READER: AtomicU32 = AtomicU32::new(0);
 
 /// Opens the directory of threads, see [`HeldFile`]: while the process has one thread.
@@ -16,8 +16,8 @@ pub fn hold() {
     TASKS.hold(PATH);
 }
 
-/// Calls `visit` with the id of each thread. False when the directory is not open and cannot be opened now, when another
-/// thread reads it, and when the kernel refuses. Allocates nothing, changes errno.
+/// Calls `visit` with the id of each thread. False when the directory is not open and cannot be opened now, when
+/// another thread reads it, and when the kernel refuses. Allocates nothing, changes errno.
 pub fn for_each(visit: impl FnMut(i32)) -> bool {
     let own = held_file::generation().wrapping_add(1);
     let reader = READER.load(Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! userfaultfd(2) as far as the `fault` sampler needs it: pages are moved out of a range and, when a thread touches
 //! them, moved back. Numbers and structures are those of include/uapi/linux/userfaultfd.h and fs.h.
 //!
-//! The descriptor serves the memory of the process that made it (a child's after an [`Message::Fork`]). UFFDIO_MOVE works
-//! on that process's own memory only, so the server is a thread of the process.
+//! The descriptor serves the memory of the process that made it (a child's after an [`Message::Fork`]). UFFDIO_MOVE
+//! works on that process's own memory only, so the server is a thread of the process.
 
 use core::ffi::{CStr, c_int, c_long, c_ulong, c_void};
 

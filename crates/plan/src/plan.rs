@@ -1,10 +1,10 @@
 //! The page plan of an object: its layout over nodes, computed from a placement of the policy.
 //!
-//! Pages are 4 KiB, numbered from the object's first whole page: bytes that share a page with a neighbouring object
-//! are not placed. A *block distribution of N MiB* puts the first N MiB on the first node, the next N MiB on the
-//! second, and starts over after the last node; `block` and `block-cyclic` differ only in how `auto` computes N. N may be
-//! any number of bytes from a page on: a page goes with the block that has its middle, so that the edges of a block are
-//! at most half a page off wherever it is, and the rows of a matrix stay with their nodes whatever their length. A
+//! Pages are 4 KiB, numbered from the object's first whole page: bytes that share a page with a neighbouring object are
+//! not placed. A *block distribution of N MiB* puts the first N MiB on the first node, the next N MiB on the second,
+//! and starts over after the last node; `block` and `block-cyclic` differ only in how `auto` computes N. N may be any
+//! number of bytes from a page on: a page goes with the block that has its middle, so that the edges of a block are at
+//! most half a page off wherever it is, and the rows of a matrix stay with their nodes whatever their length. A
 //! [`PagePlan`] is a formula and not a list of pages, so its size does not depend on the size of the object.
 
 use std::borrow::Cow;
@@ -181,9 +181,9 @@ fn map_piece_bytes(place: &Place) -> Result<u64, Unusable> {
     Ok(map.piece.saturating_mul(unit))
 }
 
-/// Block size in bytes: as given, or computed. Computed blocks consist of whole huge pages where these are in use, as the
-/// paper did for LU's `cjac` (5 MiB / 8 nodes -> 2 MiB with huge pages); those of a period are exact on pages of 4 KiB,
-/// because what they are rounded by adds up over the periods.
+/// Block size in bytes: as given, or computed. Computed blocks consist of whole huge pages where these are in use, as
+/// the paper did for LU's `cjac` (5 MiB / 8 nodes -> 2 MiB with huge pages); those of a period are exact on pages of 4
+/// KiB, because what they are rounded by adds up over the periods.
 fn block_bytes(place: &Place, period: Option<u64>, size: u64, page_size: u64, nodes: u64) -> Result<u64, Unusable> {
     let nodes = nodes.max(1);
     match place.block {
@@ -256,8 +256,8 @@ impl PagePlan<'_> {
         self.block_bytes().map(|block| page.checked_sub(1).map_or(0, |last| block_of_page(last, block) + 1))
     }
 
-    /// What [`PagePlan::set_block_pages`] needs to have these blocks again in an object of another size: pages per block.
-    /// 0 for blocks that are no whole pages, because these follow from the placement alone.
+    /// What [`PagePlan::set_block_pages`] needs to have these blocks again in an object of another size: pages per
+    /// block. 0 for blocks that are no whole pages, because these follow from the placement alone.
     pub fn block_pages(&self) -> u64 {
         self.block_bytes().filter(|block| block.is_multiple_of(PAGE)).map_or(0, |block| block / PAGE)
     }

@@ -278,8 +278,8 @@ pub struct Place {
     pub nodes: Option<String>,
     /// Seed of random and random-block; 0 when absent.
     pub seed: Option<u64>,
-    /// Page map of `map`: runs of 4 KiB pages with their node number, `"640x0,128x3"`; starts over after the last. Runs of
-    /// blocks where `block` says how large these are.
+    /// Page map of `map`: runs of 4 KiB pages with their node number, `"640x0,128x3"`; starts over after the last. Runs
+    /// of blocks where `block` says how large these are.
     pub map: Option<String>,
     /// What to do about huge pages.
     pub huge: Option<Huge>,

@@ -329,8 +329,8 @@ mod imp {
         found
     }
 
-    /// mremap(2), also of a range that is one mapping where nothing samples. What was mapped beside registered memory and
-    /// touched stays an area of its own: the kernel gave it an anon_vma of its own.
+    /// mremap(2), also of a range that is one mapping where nothing samples. What was mapped beside registered memory
+    /// and touched stays an area of its own: the kernel gave it an anon_vma of its own.
     ///
     /// # Safety
     /// C's contract of mremap.

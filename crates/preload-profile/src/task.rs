@@ -2,8 +2,8 @@
 //!
 //! All threads of libstdc++ start in one routine of the library. Its argument is an object that the library made of the
 //! function and its arguments: first the pointer to the virtual table of its class, of which there is one for each type
-//! of function, and then a tuple: the last argument first, and the function at the end. The recorder takes from it which
-//! threads run the same.
+//! of function, and then a tuple: the last argument first, and the function at the end. The recorder takes from it
+//! which threads run the same.
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -31,8 +31,8 @@ enum Function {
     Type,
 }
 
-/// Calls `tell` with pairs of words of the object that a new thread of libstdc++ gets, and the index of their first one.
-/// Other threads are left alone.
+/// Calls `tell` with pairs of words of the object that a new thread of libstdc++ gets, and the index of their first
+/// one. Other threads are left alone.
 pub fn words(started: &Started, tell: impl Fn(usize, [u64; 2])) {
     let at = started.argument;
     if at == 0 || !at.is_multiple_of(align_of::<AtomicU64>()) || !starts_in_library(started.start_routine) {

@@ -33,8 +33,8 @@ fn has_no_samples(team: &[&Thread], creators: &[&Thread], workers: usize) -> boo
     of(creators) == 0 && is_idle(0.0, of(team) as f64 / workers.max(1) as f64, workers + 1)
 }
 
-/// Whether creators of a traced team, whose counts do not tell when they worked, could hardly run beside it: the kernel says
-/// that they were blocked. False where that is not known.
+/// Whether creators of a traced team, whose counts do not tell when they worked, could hardly run beside it: the kernel
+/// says that they were blocked. False where that is not known.
 fn is_blocked(summary: &Summary, team: &[&Thread], creators: &[&Thread], workers: usize) -> bool {
     let could_run = |waits: &Waits| waits.seen_ns.saturating_sub(waits.blocked_ns) as f64;
     let lives = || team.iter().map(|t| life(t, summary.duration_ns()));
@@ -56,8 +56,8 @@ fn is_blocked(summary: &Summary, team: &[&Thread], creators: &[&Thread], workers
     known.is_some_and(|own| mean > 0.0 && is_idle(own.iter().sum(), mean, workers + 1))
 }
 
-/// Whether creators make next to no accesses by the loops and functions in which the team accesses the same object. False
-/// where no code of the team is known.
+/// Whether creators make next to no accesses by the loops and functions in which the team accesses the same object.
+/// False where no code of the team is known.
 fn runs_other_code(summary: &Summary, team: &[&Thread], creators: &[&Thread], workers: usize) -> bool {
     let ids = |threads: &[&Thread]| threads.iter().map(|t| t.id).collect::<BTreeSet<ThreadId>>();
     let (team, creators) = (ids(team), ids(creators));

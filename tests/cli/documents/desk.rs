@@ -39,8 +39,8 @@ impl Desk {
         Desk(dir)
     }
 
-    /// Runs the lines of one block, each in a shell of its own, and returns what they print. A block with MPI, or a line
-    /// for fish, is for machines that have it.
+    /// Runs the lines of one block, each in a shell of its own, and returns what they print. A block with MPI, or a
+    /// line for fish, is for machines that have it.
     ///
     /// # Errors
     /// Which line failed, and how.

@@ -26,8 +26,8 @@ pub fn known() -> BTreeMap<String, BTreeSet<String>> {
 /// An option, and the word behind `numamma` in its command; without that it may be an option of any subcommand.
 pub type Mention = (Option<String>, String);
 
-/// The options of a document: in fenced blocks, in code spans that hold a command, and alone in code spans, which in the
-/// row of a table belong to the command of the row.
+/// The options of a document: in fenced blocks, in code spans that hold a command, and alone in code spans, which in
+/// the row of a table belong to the command of the row.
 pub fn mentioned(text: &str) -> Vec<Mention> {
     let blocks = markdown::blocks(text);
     let in_blocks = blocks.iter().flat_map(|block| &block.lines).flat_map(|line| of_line(line));

@@ -138,8 +138,8 @@ fn a_small_control_group_is_named() {
     assert!(words.iter().all(|word| out.stderr.contains(word)), "{}", out.stderr);
 }
 
-/// A recorder that has no memory left ends with its program, whose status it passes on, and never before it. Where it is
-/// short is found by bisection between a limit that refuses the start and one that is enough.
+/// A recorder that has no memory left ends with its program, whose status it passes on, and never before it. Where it
+/// is short is found by bisection between a limit that refuses the start and one that is enough.
 #[test]
 fn a_recorder_without_memory_waits_for_the_program() {
     let dir = scratch("no-memory");

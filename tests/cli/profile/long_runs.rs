@@ -39,7 +39,8 @@ fn a_compacted_profile_tells_the_same() {
     let is_compacted = |records: &[Record]| records.iter().any(|r| matches!(r, Record::Folded(_)));
     let mut records = record("6");
     if !is_compacted(&records) {
-        // The thread that compacts has the lowest priority: with three others on each CPU the 20 ms that it needs take 4 s.
+        // The thread that compacts has the lowest priority: with three others on each CPU the 20 ms that it needs take
+        // 4 s.
         records = record("40");
     }
     assert!(is_compacted(&records), "6 s are more than 100 KiB");

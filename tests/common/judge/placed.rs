@@ -68,8 +68,8 @@ fn rules<'a>(policy: &'a Policy, name: &str, object: &Object) -> Result<Vec<Rule
         }
         let range = rule.range.as_deref().map(ByteRange::parse).transpose().map_err(|e| e.to_string())?;
         let bytes = range.map_or(0..object.size, |range| range.low..range.high.min(object.size));
-        // A placed allocation begins a page, a variable where the linker put it. What it shares with others is no page of
-        // it; two parts meet at the nearest page.
+        // A placed allocation begins a page, a variable where the linker put it. What it shares with others is no page
+        // of it; two parts meet at the nearest page.
         let before = rule.address.unwrap_or(0) % PAGE;
         let nearest = |offset: u64| (before + offset + PAGE / 2) / PAGE;
         let first = if bytes.start == 0 { before.div_ceil(PAGE) } else { nearest(bytes.start) };
@@ -162,9 +162,9 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// Judges a policy by what was counted, on the objects of `least` bytes or more. First touches are those of the program as it
-/// is usually compiled: of what it only clears, a compiler may leave the first touch to the kernel.
-/// Fails for a rule that the judge does not know.
+/// Judges a policy by what was counted, on the objects of `least` bytes or more. First touches are those of the program
+/// as it is usually compiled: of what it only clears, a compiler may leave the first touch to the kernel. Fails for a
+/// rule that the judge does not know.
 pub fn local(counts: &Counts, usual: &Counts, policy: &Policy, least: u64) -> Result<Local, String> {
     let mut sum = Local::default();
     for (name, object) in counts.objects.iter().filter(|(_, object)| object.size >= least) {

@@ -7,9 +7,9 @@
 //! are mostly those of few samples, and those of triangles dealt out in chunks to few threads.
 //!
 //! Judged are the class, the period, the owners of the pages, the functions of mixed objects, and whether verdicts with
-//! a confidence of 0.9 are right nine times in ten. Nearly all verdicts are sure, so that the lower tenths of confidence
-//! are judged by programs with few samples. `NUMAMMA_TRUTH_TRACES` and `NUMAMMA_TRUTH_SEED` set the number of programs
-//! and the first seed of the long test.
+//! a confidence of 0.9 are right nine times in ten. Nearly all verdicts are sure, so that the lower tenths of
+//! confidence are judged by programs with few samples. `NUMAMMA_TRUTH_TRACES` and `NUMAMMA_TRUTH_SEED` set the number
+//! of programs and the first seed of the long test.
 
 mod machine;
 mod scenes;
@@ -45,8 +45,8 @@ const FEW_LONG: u64 = 40_000;
 const FEW_FIRST: u64 = 200_001;
 /// First seed of the test.
 const FIRST: u64 = 1;
-/// Programs of which those whose loops alternate run on a busy machine, how many times as long a loop takes there at most, and the share
-/// that must be called mixed.
+/// Programs of which those whose loops alternate run on a busy machine, how many times as long a loop takes there at
+/// most, and the share that must be called mixed.
 const BUSY: u64 = 800;
 const BUSY_FACTOR: f64 = 5.0;
 const BUSY_BAR: f64 = 0.98;
@@ -254,7 +254,8 @@ fn confidence_is_a_probability_in_many_programs() {
     keep_the_odds(FEW_LONG);
 }
 
-/// Other programs change the time that each loop takes, all the time; the object is used by the same loops all the same.
+/// Other programs change the time that each loop takes, all the time; the object is used by the same loops all the
+/// same.
 #[test]
 fn loops_in_turn_on_a_busy_machine_are_no_phases() {
     let _beside = beside_others();

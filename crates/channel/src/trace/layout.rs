@@ -104,7 +104,8 @@ pub struct Header {
     pub blocks_ready: AtomicU32,
     /// Blocks of lines that were asked for; those from `blocks_ready` on were refused.
     pub blocks_taken: AtomicU32,
-    /// Not 0: some accesses were counted for [`site_of_others`], as their thread's table had no room for more instructions.
+    /// Not 0: some accesses were counted for [`site_of_others`], as their thread's table had no room for more
+    /// instructions.
     pub merged: AtomicU32,
 }
 

@@ -1,13 +1,13 @@
 //! Cache lines of pages that several threads use and one of them writes: who has each line, and what writes cost the
 //! others.
 //!
-//! A line has a cache of unlimited size for each thread, as in NumaPerf (Zhao et al., ICS 2021) and Predator (Liu et al.,
-//! PPoPP 2014): an access makes the thread a holder, and a write takes the line from all other holders, each of which
-//! counts as an invalidation. Holders are kept by word, so that those that used the written word since the write before
-//! (true sharing) are told apart from those that used only other words of the line (false sharing).
+//! A line has a cache of unlimited size for each thread, as in NumaPerf (Zhao et al., ICS 2021) and Predator (Liu et
+//! al., PPoPP 2014): an access makes the thread a holder, and a write takes the line from all other holders, each of
+//! which counts as an invalidation. Holders are kept by word, so that those that used the written word since the write
+//! before (true sharing) are told apart from those that used only other words of the line (false sharing).
 //!
-//! All operations are atomic and none waits: of two writes at once each takes the holders that the other did not, so that
-//! no loss of a line counts twice.
+//! All operations are atomic and none waits: of two writes at once each takes the holders that the other did not, so
+//! that no loss of a line counts twice.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::AtomicU64;

@@ -98,7 +98,8 @@ struct Seen {
 impl Seen {
     /// Calls `add` for each count that has grown. The counts are kept unless this was the last time.
     fn read(&mut self, is_last: bool, mut add: impl FnMut(Place, u64)) {
-        // SAFETY: the range is the mapping. One call is faster than a fault for some pages at a time; an older kernel refuses.
+        // SAFETY: the range is the mapping. One call is faster than a fault for some pages at a time; an older kernel
+        // refuses.
         unsafe { libc::madvise(self.slots.as_ptr().cast(), self.bytes(), libc::MADV_POPULATE_READ) };
         let mut before = self.counts.iter();
         let mut counts = Vec::new();

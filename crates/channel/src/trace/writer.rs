@@ -1,7 +1,7 @@
 //! The side of the traced program: name an instruction, take a table, find the counter of a page.
 //!
-//! No allocation, no locks, no panics; `errno` is the caller's to save. A signal handler may call [`Table::counter`] and
-//! [`site`] while its thread is inside one of them.
+//! No allocation, no locks, no panics; `errno` is the caller's to save. A signal handler may call [`Table::counter`]
+//! and [`site`] while its thread is inside one of them.
 
 use core::ffi::{c_int, c_long};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -26,7 +26,8 @@ const _: () = assert!(OF_PAGE <= 1 << FIRST_SHIFT);
 /// Bits that a hash is shifted by: as many are left as the largest tables have for offsets.
 pub const HASH_SHIFT: u32 = 38;
 const _: () = assert!(size_of::<Slot>() << MOST_SHIFT <= 1 << (u64::BITS - HASH_SHIFT));
-/// Part of the memory for tables that is kept for the first ones of threads: those that have one count at least by page.
+/// Part of the memory for tables that is kept for the first ones of threads: those that have one count at least by
+/// page.
 const KEPT_PART: u64 = 4;
 /// Sixteenths of the slots that are used at most, and by counters of single instructions.
 const MOST_SIXTEENTHS: u32 = 15;
@@ -108,7 +109,8 @@ impl Table {
         with_table(map, map.header().bytes.load(Relaxed), size_of::<Slot>() << shift.min(MOST_SHIFT)).is_some()
     }
 
-    /// Whether there will be memory for it once the recorder has given back the tables to which nothing more is written.
+    /// Whether there will be memory for it once the recorder has given back the tables to which nothing more is
+    /// written.
     pub fn will_fit(map: Map, shift: u32) -> bool {
         let (taken, ended) = (map.header().bytes.load(Relaxed), map.header().ended.load(Relaxed));
         with_table(map, taken.saturating_sub(ended), size_of::<Slot>() << shift.min(MOST_SHIFT)).is_some()
@@ -158,8 +160,8 @@ impl Table {
         self.used.load(Relaxed) >= 1 << (self.shift - 1)
     }
 
-    /// The counter of an access whose key has none in a full table: that of all instructions, in slots that are left for
-    /// it. So each access has its page and thread for as long as these are not too many, too.
+    /// The counter of an access whose key has none in a full table: that of all instructions, in slots that are left
+    /// for it. So each access has its page and thread for as long as these are not too many, too.
     #[cold]
     pub fn counter_of_page(&self, map: Map, addr: u64, write: bool) -> Option<&AtomicU64> {
         map.header().merged.store(1, Relaxed);

@@ -119,8 +119,8 @@ fn perform<F: FnOnce() -> T, T>(_job: &Job<F, T>) -> Perform {
 unsafe fn run_job(perform: Perform, job: *mut c_void) {
     let _errno = errno::Saved::now();
     let mut quiet = Quiet::begin();
-    // Allocations by the C library on the way are not the program's. `None` inside a hook that holds the guard. Not held
-    // while signals are delivered: a handler that leaves by siglongjmp would leave the thread inside for ever.
+    // Allocations by the C library on the way are not the program's. `None` inside a hook that holds the guard. Not
+    // held while signals are delivered: a handler that leaves by siglongjmp would leave the thread inside for ever.
     let mut inside = ReentryGuard::enter();
     let outer = block().stack.get();
     if let Some(stack) = pool::take(outer) {

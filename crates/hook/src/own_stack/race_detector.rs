@@ -1,6 +1,7 @@
-//! ThreadSanitizer sees what this library's calls of `memcpy` and the like read and write, because it has these functions,
-//! but not how the library passes memory from thread to thread: it would report races that are none, and change the exit
-//! status of the program. It can be told to overlook a thread for a while (`sanitizer/tsan_interface.h`).
+//! ThreadSanitizer sees what this library's calls of `memcpy` and the like read and write, because it has these
+//! functions, but not how the library passes memory from thread to thread: it would report races that are none, and
+//! change the exit status of the program. It can be told to overlook a thread for a while
+//! (`sanitizer/tsan_interface.h`).
 
 use core::ops::ControlFlow;
 use core::sync::atomic::{AtomicUsize, Ordering};

@@ -122,8 +122,8 @@ pub fn fits<F, S>(frames: &[F], stack: &[S], holds: impl Fn(&F, &S) -> bool, is_
     false
 }
 
-/// Whether an object of rule `owner` that is given another size keeps its rule: where the call site of that rule `fits`,
-/// whatever other rules say. Then no group counts it.
+/// Whether an object of rule `owner` that is given another size keeps its rule: where the call site of that rule
+/// `fits`, whatever other rules say. Then no group counts it.
 ///
 /// `candidates` are rules, and what `fits` is asked about.
 pub fn keeps<'a, C>(

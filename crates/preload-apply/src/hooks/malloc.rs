@@ -358,8 +358,8 @@ mod exported {
 
     numamma_hook::malloc_family_entries!(super);
 
-    /// malloc(3). The stub itself does what [`begins_no_rule`] does: most allocations match no rule and go on to the real
-    /// malloc from here, after one load and one compare.
+    /// malloc(3). The stub itself does what [`begins_no_rule`] does: most allocations match no rule and go on to the
+    /// real malloc from here, after one load and one compare.
     ///
     /// [`begins_no_rule`]: crate::matching::cached::unmatched::begins_no_rule
     ///

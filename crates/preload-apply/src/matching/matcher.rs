@@ -203,8 +203,8 @@ impl Matcher {
         false
     }
 
-    /// Whether a site for which something is to be done begins at an address of which an older matcher, `old`, says that
-    /// none begins there. Addresses of modules that are not in `old` do not count.
+    /// Whether a site for which something is to be done begins at an address of which an older matcher, `old`, says
+    /// that none begins there. Addresses of modules that are not in `old` do not count.
     pub fn begins_more_than(&self, old: &Matcher) -> bool {
         let is_old = |m: &&Module| old.module_of(m.start).is_some_and(|o| o.load == m.load);
         let (acting, before) = (self.acting(), old.acting());
@@ -233,8 +233,8 @@ impl Matcher {
     /// What decides on the allocations of a stack of these frames, innermost first, and of how many of them; none when
     /// frames further out may count.
     ///
-    /// Not inlined, as [`Matcher::choose_and_count`]: what they hold would be in the stack frame of the call that places the
-    /// object, too.
+    /// Not inlined, as [`Matcher::choose_and_count`]: what they hold would be in the stack frame of the call that
+    /// places the object, too.
     #[inline(never)]
     pub fn decide(&self, stack: &[u64]) -> Option<(usize, Decision)> {
         let names = || stack.iter().map(|&ra| self.names_of(ra as usize));

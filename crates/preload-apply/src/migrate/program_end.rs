@@ -3,9 +3,9 @@
 //! The exit status of such a process is that of its last thread since Linux 5.18, before that of its main thread. glibc
 //! counts its threads, so after a pthread_exit of the main thread the last one runs the handlers of exit, with status
 //! 0; that may as well be the mover. A main thread that ended by the system call `exit`, or that seccomp(2) has killed
-//! alone, has a status of its own, with which the mover then ends ([`end_as_main_thread`]). The status of another thread
-//! that ended by the system call is not to be had from the kernel: if the mover outlives that thread, the status of the
-//! process is the main thread's. So it is if that thread ended, however, before the mover looked again.
+//! alone, has a status of its own, with which the mover then ends ([`end_as_main_thread`]). The status of another
+//! thread that ended by the system call is not to be had from the kernel: if the mover outlives that thread, the status
+//! of the process is the main thread's. So it is if that thread ended, however, before the mover looked again.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 

@@ -114,8 +114,9 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
     placed
 }
 
-/// Whether an object of `size` bytes that rule `index` takes stays with the program's allocator, as far as that is known
-/// without more ado; counted if somebody will ask. Of a rule's first one that is too small something is to be said.
+/// Whether an object of `size` bytes that rule `index` takes stays with the program's allocator, as far as that is
+/// known without more ado; counted if somebody will ask. Of a rule's first one that is too small something is to be
+/// said.
 #[inline]
 pub fn leaves(index: usize, size: usize) -> bool {
     let Some(state) = state::get() else { return false };

@@ -100,8 +100,8 @@ pub fn rule_of(word: u64) -> u64 {
     word >> BLOCK_BITS & ((1 << RULE_BITS) - 1)
 }
 
-/// Not inlined: it makes the object where the caller wants it, and holds copies of it, which would be in the stack frame of
-/// every free and realloc.
+/// Not inlined: it makes the object where the caller wants it, and holds copies of it, which would be in the stack
+/// frame of every free and realloc.
 #[inline(never)]
 fn in_slot(address: usize, slot: &Slot, meta: u64) -> Object {
     let size = slot.size.load(Ordering::Relaxed);

@@ -145,8 +145,8 @@ impl Object {
                 || self.follows_allocator(state))
     }
 
-    /// Mappings that all of it takes of the budget, where that is known without a plan: no object of the rule has blocks
-    /// or parts.
+    /// Mappings that all of it takes of the budget, where that is known without a plan: no object of the rule has
+    /// blocks or parts.
     pub fn known_mappings(&self, state: &State) -> Option<u64> {
         let Some(rule) = state.rules.get(self.rule) else { return Some(0) };
         match rule.placings.get(self.placing)?.layout? {

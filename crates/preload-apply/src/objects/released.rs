@@ -126,8 +126,8 @@ pub fn mapped(state: &State, object: &Object) {
     kept::mapped(state, object);
 }
 
-/// Looks what the program has touched of `object`, if that can be seen. Not inlined: what it holds would be in the stack
-/// frame of [`keep`], too.
+/// Looks what the program has touched of `object`, if that can be seen. Not inlined: what it holds would be in the
+/// stack frame of [`keep`], too.
 #[inline(never)]
 fn see_touched(state: &State, object: &Object) {
     touched::freed(|| kept::hash_of_class(state, object), object);
@@ -417,8 +417,8 @@ fn charge_cut(state: &'static State, object: &Object) {
     }
 }
 
-/// Charges that realloc copied `len` bytes from a block of `from` bytes to the array at `address`, if that is placed, which
-/// took `ns`.
+/// Charges that realloc copied `len` bytes from a block of `from` bytes to the array at `address`, if that is placed,
+/// which took `ns`.
 #[inline(never)]
 pub fn charge_copied(address: usize, from: usize, len: usize, ns: u64) {
     let Some(state) = crate::rules::state::get().filter(|_| !sandbox::entered()) else { return };

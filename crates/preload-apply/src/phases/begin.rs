@@ -175,7 +175,8 @@ pub fn begin_due() -> Option<u64> {
     next
 }
 
-/// Whether phase `index` counts the allocations of its call site: the one with the number in the policy has not been made.
+/// Whether phase `index` counts the allocations of its call site: the one with the number in the policy has not been
+/// made.
 #[inline]
 pub fn counts(index: usize) -> bool {
     phases().and_then(|p| p.statistics.get(index)).is_none_or(|found| !found.counted.load(Ordering::Relaxed))

@@ -25,8 +25,8 @@ pub fn announce(shared: &Shared) {
     shared.running.store(0, Ordering::SeqCst);
 }
 
-/// Waits until the mover, which has been told to end, is gone. If it does not go on, it is left, and nothing is moved any
-/// more.
+/// Waits until the mover, which has been told to end, is gone. If it does not go on, it is left, and nothing is moved
+/// any more.
 pub fn wait(shared: &Shared) {
     let begun = clock::monotonic_ns();
     loop {
@@ -41,8 +41,8 @@ pub fn wait(shared: &Shared) {
     }
 }
 
-/// Whether the last thread of the mover that said that it ends is gone. After [`STEP_TIMEOUT_NS`] it is, and its id may be
-/// another thread's.
+/// Whether the last thread of the mover that said that it ends is gone. After [`STEP_TIMEOUT_NS`] it is, and its id may
+/// be another thread's.
 fn is_gone(shared: &Shared) -> bool {
     let thread = shared.thread.load(Ordering::SeqCst);
     let ended_ns = shared.ended_ns.load(Ordering::SeqCst);

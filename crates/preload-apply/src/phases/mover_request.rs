@@ -19,8 +19,8 @@ use crate::rules::state::{self, Rule};
 /// library.
 const STACK: usize = 128 << 10;
 
-/// Wakes the mover or creates its thread. Takes no lock; signals stay blocked while a thread is created. In a program that
-/// has confined itself nothing is moved.
+/// Wakes the mover or creates its thread. Takes no lock; signals stay blocked while a thread is created. In a program
+/// that has confined itself nothing is moved.
 pub fn request() {
     let Some(shared) = exclusion::shared().filter(|_| !sandbox::entered()) else { return };
     shared.requests.fetch_add(1, Ordering::SeqCst);
@@ -87,9 +87,9 @@ pub fn phase_began() {
     }
 }
 
-/// An object was placed in `placing` of `rule`. Requests the mover if that is not the current one any more, since the pass
-/// of a phase that began meanwhile may have missed the object, or if it is the first object and a phase begins at a
-/// time.
+/// An object was placed in `placing` of `rule`. Requests the mover if that is not the current one any more, since the
+/// pass of a phase that began meanwhile may have missed the object, or if it is the first object and a phase begins at
+/// a time.
 pub fn placed(rule: &Rule, placing: usize) {
     note_object(rule);
     if rule.current_index() != placing {
@@ -179,12 +179,12 @@ static KEEPING: AtomicBool = AtomicBool::new(false);
 /// Threads of [`keep_stacks`] that run, or more when not all could be created.
 static KEEPERS: AtomicU32 = AtomicU32::new(0);
 
-/// Has glibc keep stacks for the mover. A phase may begin in an allocator, in an mmap that it makes under its lock, or in a
-/// signal handler that interrupts it, and pthread_create allocates what a new stack needs: it would wait for that lock
-/// forever. glibc keeps the stacks of ended threads with all that (allocatestack.c, get_cached_stack).
+/// Has glibc keep stacks for the mover. A phase may begin in an allocator, in an mmap that it makes under its lock, or
+/// in a signal handler that interrupts it, and pthread_create allocates what a new stack needs: it would wait for that
+/// lock forever. glibc keeps the stacks of ended threads with all that (allocatestack.c, get_cached_stack).
 ///
-/// A process that has created a thread takes locks from then on that it does without before (`putc` takes seven times as
-/// long). So this waits for the program's first thread, but for programs that are the likeliest to need it.
+/// A process that has created a thread takes locks from then on that it does without before (`putc` takes seven times
+/// as long). So this waits for the program's first thread, but for programs that are the likeliest to need it.
 pub fn keep_stacks() {
     if exclusion::shared().is_none() || sandbox::entered() || KEPT.swap(true, Ordering::Relaxed) {
         return;

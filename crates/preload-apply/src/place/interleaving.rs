@@ -50,8 +50,8 @@ fn release() -> String {
 
 /// Nodes whose weights are remembered: all that the kernel can have.
 const MOST_NODES: usize = 1024;
-/// The weights that were read; 0 before. A file that is opened while other threads open and close some gets the descriptor
-/// of one of theirs, so each is read once.
+/// The weights that were read; 0 before. A file that is opened while other threads open and close some gets the
+/// descriptor of one of theirs, so each is read once.
 static WEIGHTS: [AtomicU32; MOST_NODES] = [const { AtomicU32::new(0) }; MOST_NODES];
 
 /// The system's weight of a node; 1 when none is set, as in the kernel.

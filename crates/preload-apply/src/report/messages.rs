@@ -205,9 +205,9 @@ fn has_policy(process: u32) -> bool {
     environment.split(|&b| b == 0).any(is_policy)
 }
 
-/// Whether another process with the policy reads what this one writes to standard error, as cmake reads `uname -m`, and may
-/// take a line of this library for a part of it: a pipe that is not that of its ancestors with the policy. A launcher of
-/// ranks hands on what it reads.
+/// Whether another process with the policy reads what this one writes to standard error, as cmake reads `uname -m`, and
+/// may take a line of this library for a part of it: a pipe that is not that of its ancestors with the policy. A
+/// launcher of ranks hands on what it reads.
 pub fn are_read_by_ancestor() -> bool {
     let file = |path: String| {
         let file = std::fs::metadata(path).ok()?;

@@ -11,8 +11,8 @@
 //!
 //! When more than one part in [`PART`] of the time was charged, the rules that were charged do not place objects of
 //! those sizes for a while: four times as long as it takes until what was charged is no more than that part, and twice
-//! as long each time that this happens again. The time is the CPU time of all threads: what passes is longer where others
-//! use the machine.
+//! as long each time that this happens again. The time is the CPU time of all threads: what passes is longer where
+//! others use the machine.
 //!
 //! What is in use by then moves into the allocator's memory, object by object, and each of its pages faults there. So
 //! nothing happens before as much as this takes was charged beyond the part: then all costs at most twice as much as if
@@ -21,8 +21,8 @@
 //! else the children of a server, which end before as much was charged, would all begin anew. Whether pauses help is
 //! found out by each process for itself.
 //!
-//! After a pause that helped, what is in use is there already: nothing has to be paid, and the next one begins before all
-//! of it has moved back, which would take twice the memory: the account is looked at early then.
+//! After a pause that helped, what is in use is there already: nothing has to be paid, and the next one begins before
+//! all of it has moved back, which would take twice the memory: the account is looked at early then.
 
 mod account;
 pub mod allocator;
@@ -54,8 +54,8 @@ const CLASSES: usize = (ALWAYS_MAPPED / MOST_SHARED).ilog2() as usize + 2;
 const MAPPING_NS: u64 = 6_300;
 /// What of that is for munmap, ns, about a third: what is kept may be unmapped in more pieces than it was mapped.
 const UNMAPPING_NS: u64 = MAPPING_NS / 3;
-/// Time that cutting a kept block for an array of another size takes, and joining the two again, ns: 4 to 5 us in a loop
-/// of malloc and free of seven sizes, in which nothing is faulted.
+/// Time that cutting a kept block for an array of another size takes, and joining the two again, ns: 4 to 5 us in a
+/// loop of malloc and free of seven sizes, in which nothing is faulted.
 const CUTTING_NS: u64 = 4_000;
 /// Bytes that are copied in a ns where both blocks are in memory, at least, and what more it takes, ns: what waits for
 /// other programs is not charged.

@@ -8,8 +8,8 @@
 //! as much, for the time of its [patience] at least; and when memory is short, as is that of the heaps which are
 //! patient with objects in them.
 //!
-//! One that has mapped anew several times what it needs keeps that whatever its size is: as kept arrays it is given back
-//! when it would stand beside other memory (see `objects/released/room.rs`).
+//! One that has mapped anew several times what it needs keeps that whatever its size is: as kept arrays it is given
+//! back when it would stand beside other memory (see `objects/released/room.rs`).
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};

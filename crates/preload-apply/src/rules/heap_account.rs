@@ -83,8 +83,8 @@ impl Part {
         self.add(used, [1; 2]);
     }
 
-    /// The heap has no object any more, and keeps what it may because its objects come again. That is found when the memory
-    /// is needed while the heap has some objects again.
+    /// The heap has no object any more, and keeps what it may because its objects come again. That is found when the
+    /// memory is needed while the heap has some objects again.
     pub fn keeps_again(&mut self) {
         self.kept = self.again;
     }

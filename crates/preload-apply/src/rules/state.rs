@@ -74,9 +74,9 @@ pub struct Rule {
     /// Of a rule for a part of an allocation that is the first for its call site: the indices of all of them, its own
     /// first. An object is of this rule, and its parts are placed by all.
     parts: Vec<usize>,
-    /// Its objects of fewer bytes stay where the program's allocator puts them, in every phase: all of a rule that leaves
-    /// its objects alone, and those of less than a page where small ones cannot be placed. There, those that waste pages
-    /// do, too: see [`wastes_pages`].
+    /// Its objects of fewer bytes stay where the program's allocator puts them, in every phase: all of a rule that
+    /// leaves its objects alone, and those of less than a page where small ones cannot be placed. There, those that
+    /// waste pages do, too: see [`wastes_pages`].
     left_below: usize,
 }
 
@@ -84,9 +84,9 @@ pub struct Rule {
 const PLACING_BITS: u32 = 8;
 const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
 
-/// Whether whole pages take more than a quarter more than the `size` bytes of an object with the length that glibc writes
-/// in front of it: a program of many such objects would take as much more memory. So it is of some sizes of up to three
-/// pages.
+/// Whether whole pages take more than a quarter more than the `size` bytes of an object with the length that glibc
+/// writes in front of it: a program of many such objects would take as much more memory. So it is of some sizes of up
+/// to three pages.
 #[inline]
 fn wastes_pages(size: usize) -> bool {
     let taken = size + size_of::<usize>();
@@ -130,8 +130,9 @@ impl Rule {
         self.left_below == PAGE && (size < PAGE || wastes_pages(size))
     }
 
-    /// Whether an object of `size` bytes shares pages with others of this rule, or stays with the program's allocator where
-    /// it cannot: whole pages would take too much. Where phases move objects, larger ones have pages of their own.
+    /// Whether an object of `size` bytes shares pages with others of this rule, or stays with the program's allocator
+    /// where it cannot: whole pages would take too much. Where phases move objects, larger ones have pages of their
+    /// own.
     #[inline]
     pub fn is_small(&self, size: usize) -> bool {
         size < PAGE || ((self.left_below == PAGE || self.placings.len() > 1) && wastes_pages(size))

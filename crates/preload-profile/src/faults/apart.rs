@@ -1,8 +1,9 @@
 //! Memory of the sampler, far from where the kernel maps what the program asks for.
 //!
-//! The thread maps memory whenever a window opens. A program that unmaps or moves a range may know that nobody else maps
-//! memory in it, and map there again (MAP_FIXED) or unmap the range once more. What the kernel had mapped there for the
-//! thread meanwhile would be lost with the pages in it, and later the thread would unmap what is the program's by then.
+//! The thread maps memory whenever a window opens. A program that unmaps or moves a range may know that nobody else
+//! maps memory in it, and map there again (MAP_FIXED) or unmap the range once more. What the kernel had mapped there
+//! for the thread meanwhile would be lost with the pages in it, and later the thread would unmap what is the program's
+//! by then.
 
 use core::ffi::c_void;
 use core::sync::atomic::AtomicUsize;
@@ -12,8 +13,8 @@ use numamma_kernel::{errno, sys};
 
 use super::pages::HUGE;
 
-/// Nothing is mapped between these on x86_64 unless a program names the address: they lie above TASK_UNMAPPED_BASE (43 TiB),
-/// from which mappings grow upwards where stacks are unlimited, and below ELF_ET_DYN_BASE (85 TiB), where
+/// Nothing is mapped between these on x86_64 unless a program names the address: they lie above TASK_UNMAPPED_BASE (43
+/// TiB), from which mappings grow upwards where stacks are unlimited, and below ELF_ET_DYN_BASE (85 TiB), where
 /// position-independent programs begin with their heaps behind them.
 const LOW: usize = 48 << 40;
 const HIGH: usize = 64 << 40;

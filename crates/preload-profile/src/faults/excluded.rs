@@ -1,5 +1,5 @@
-//! Memory whose pages stay where they are: stacks, and what the loader and libc had before the program began, which holds
-//! thread-local storage and what a system call of any thread may need.
+//! Memory whose pages stay where they are: stacks, and what the loader and libc had before the program began, which
+//! holds thread-local storage and what a system call of any thread may need.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU64, AtomicUsize};

@@ -1,5 +1,5 @@
-//! A child that was forked in a window: its memory is registered, too, until the parent's thread has copied to it the pages
-//! that are away. mremap(2) may fail there as it does in the parent.
+//! A child that was forked in a window: its memory is registered, too, until the parent's thread has copied to it the
+//! pages that are away. mremap(2) may fail there as it does in the parent.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};

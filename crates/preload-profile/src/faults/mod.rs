@@ -1,10 +1,10 @@
 //! The `fault` sampler: now and then all pages of the program are made to fault, so that the first use of each page is
 //! seen, with thread, address, read or write, and time.
 //!
-//! A thread of the process ([`thread`]) works in windows. It moves the resident pages of the program's private memory to
-//! side areas of the same process ([`window`]) and moves each back when a thread touches it; at the end of the window
-//! it moves back what is left and closes its descriptor, so that between windows nothing is different from a program
-//! that is not sampled. As pages, their thread and the descriptor live and die with the process, the end of the
+//! A thread of the process ([`thread`]) works in windows. It moves the resident pages of the program's private memory
+//! to side areas of the same process ([`window`]) and moves each back when a thread touches it; at the end of the
+//! window it moves back what is left and closes its descriptor, so that between windows nothing is different from a
+//! program that is not sampled. As pages, their thread and the descriptor live and die with the process, the end of the
 //! recorder cannot take a page away: the thread then ends its window and itself.
 //!
 //! The thread touches no memory of the program, of its heap or of libc's thread-local storage: a page of it could be
@@ -90,9 +90,9 @@ pub fn stop() {
     }
 }
 
-/// mremap(2) by `call`, while no window is open: then the kernel would refuse a range that is registered in part. A window
-/// that begins meanwhile may have such a part; it is ended, and the call made again. So it is when the window in which a
-/// parent forked this process is over.
+/// mremap(2) by `call`, while no window is open: then the kernel would refuse a range that is registered in part. A
+/// window that begins meanwhile may have such a part; it is ended, and the call made again. So it is when the window in
+/// which a parent forked this process is over.
 pub fn without_window(call: impl Fn() -> *mut c_void) -> *mut c_void {
     let before = errno::get();
     for _ in 0..MOST_TRIES {

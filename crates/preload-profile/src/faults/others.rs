@@ -1,5 +1,5 @@
-//! Programs that use userfaultfd(2) themselves: memory can be registered with one descriptor only, so the sampler ends for
-//! good before the program has one that works.
+//! Programs that use userfaultfd(2) themselves: memory can be registered with one descriptor only, so the sampler ends
+//! for good before the program has one that works.
 
 use core::ffi::{c_int, c_long, c_ulong, c_void};
 

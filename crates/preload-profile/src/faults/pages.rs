@@ -191,8 +191,8 @@ impl Pages {
         }
     }
 
-    /// The pages that come back together with that at `addr`, which is away: of a huge page that is not away as a whole,
-    /// because a part was discarded, one.
+    /// The pages that come back together with that at `addr`, which is away: of a huge page that is not away as a
+    /// whole, because a part was discarded, one.
     pub fn unit_away(&self, addr: usize) -> (usize, usize) {
         let (start, len) = self.unit(addr);
         if self.end_of_away(start) >= start + len { (start, len) } else { (addr / PAGE * PAGE, PAGE) }

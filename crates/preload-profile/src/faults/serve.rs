@@ -56,8 +56,9 @@ pub struct Serving<'s> {
 impl Serving<'_> {
     /// Answers all that waits; false when nothing did.
     ///
-    /// The kernel hands out the faults before the events. Threads whose page must wait for an event to be read go on only
-    /// when all faults were: woken one by one, many of them would fault again before that, and the event never came.
+    /// The kernel hands out the faults before the events. Threads whose page must wait for an event to be read go on
+    /// only when all faults were: woken one by one, many of them would fault again before that, and the event never
+    /// came.
     pub fn answer(&mut self) -> bool {
         let begun = monotonic_ns();
         // First and last page that threads wait for which must go on later.
@@ -102,8 +103,8 @@ impl Serving<'_> {
         Way { fault: self.fault, pagemap: self.pagemap, moves: self.tell.is_some() }
     }
 
-    /// Lets a thread go on that waits for a page. False where that cannot be done, as while an event waits to be read: the
-    /// caller wakes it then, and it faults again if the page is still away.
+    /// Lets a thread go on that waits for a page. False where that cannot be done, as while an event waits to be read:
+    /// the caller wakes it then, and it faults again if the page is still away.
     fn give(&mut self, addr: usize, tid: u32, write: bool, protected: bool) -> bool {
         let (page, now) = (addr / PAGE * PAGE, self.tell.as_ref().map_or(0, Tell::now));
         let way = self.way();

@@ -10,8 +10,8 @@ use super::pages::Pages;
 /// Free entries for parts that the child moves.
 const SPARE: usize = 256;
 
-/// A list of pages that a child has to get copies of, with marks of its own: what it has, discards and moves differs from
-/// its parent.
+/// A list of pages that a child has to get copies of, with marks of its own: what it has, discards and moves differs
+/// from its parent.
 pub struct Twins {
     list: *mut Pages,
     entries: usize,

@@ -22,12 +22,12 @@ const SPARE: usize = 256;
 const RUNS: usize = 512;
 /// Most that is moved away before threads that wait are served.
 const STEP: usize = HUGE;
-/// A window ends when the program has worked for the interval besides waiting for faults, and at the latest after so many
-/// intervals: what is known of the waiting is an estimate.
+/// A window ends when the program has worked for the interval besides waiting for faults, and at the latest after so
+/// many intervals: what is known of the waiting is an estimate.
 const MOST_STRETCH: u64 = 16;
 
-/// A window also ends with so many first touches of new pages, each of which takes some ten times as long as without the
-/// sampler and gets a small page: 1 MiB.
+/// A window also ends with so many first touches of new pages, each of which takes some ten times as long as without
+/// the sampler and gets a small page: 1 MiB.
 const MOST_FRESH: usize = 256;
 
 /// The memory of a window, part of the thread's own mapping. All zero bytes are valid.
@@ -158,9 +158,9 @@ impl Room {
         }
     }
 
-    /// Only a range that lies in one mapping is armed. A part of it that was unmapped before it was registered, and then
-    /// mapped again, would be a mapping of its own, as it is not registered: a page that is moved away from there would
-    /// not be asked for. One that is unmapped since brings an event, before which the kernel moves nothing.
+    /// Only a range that lies in one mapping is armed. A part of it that was unmapped before it was registered, and
+    /// then mapped again, would be a mapping of its own, as it is not registered: a page that is moved away from there
+    /// would not be asked for. One that is unmapped since brings an event, before which the kernel moves nothing.
     fn verify(&mut self) {
         let (pages, len) = (&mut self.pages, self.len);
         let pages = pages.get_mut(..len).unwrap_or_default();

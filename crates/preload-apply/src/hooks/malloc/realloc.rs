@@ -120,7 +120,8 @@ pub unsafe fn resize(ptr: Ptr, size: usize, caller: &Caller) -> Option<Ptr> {
     }
 }
 
-/// As [`resize`], for a small placed object. Not inlined: what it holds would be in the stack frame of larger ones, too.
+/// As [`resize`], for a small placed object. Not inlined: what it holds would be in the stack frame of larger ones,
+/// too.
 #[inline(never)]
 unsafe fn resize_if_small(ptr: Ptr, size: usize, caller: &Caller) -> Option<Ptr> {
     let small = small_objects::find(ptr as usize)?;
@@ -155,8 +156,8 @@ fn owned(fresh: Ptr) -> usize {
     heap_table::find(fresh as usize).map_or(0, |object| object.usable())
 }
 
-/// Copies `len` bytes of a block of `known` bytes at `from` to `fresh`, and charges that if the new one has pages of its
-/// own.
+/// Copies `len` bytes of a block of `known` bytes at `from` to `fresh`, and charges that if the new one has pages of
+/// its own.
 ///
 /// # Safety
 /// As [`contents::take_over`].
@@ -218,7 +219,8 @@ fn note_moved(old: &Object, now: Ptr) {
     noted_cut(old.address()).inspect(|last| last.store(now as usize, Ordering::Relaxed));
 }
 
-/// Not inlined, as [`shrink_pages`] and what it calls: each holds much, which would be in the stack frame of the others.
+/// Not inlined, as [`shrink_pages`] and what it calls: each holds much, which would be in the stack frame of the
+/// others.
 #[inline(never)]
 unsafe fn grow_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     let history = heap_table::history(old.base);

@@ -14,8 +14,8 @@ use super::groups::Groups;
 use crate::matching::facts::names::MAX_FRAMES;
 use crate::matching::pending;
 
-/// Sets of entries: 64 KiB in all. Programs have thousands of call sites behind one wrapper. A program that locks its memory
-/// (mlockall) pays for the whole table.
+/// Sets of entries: 64 KiB in all. Programs have thousands of call sites behind one wrapper. A program that locks its
+/// memory (mlockall) pays for the whole table.
 const SETS: usize = 1024;
 /// Entries of a set, which are one cache line: of 4,000 stacks, which spread evenly, one in 140 finds its set full.
 const WAYS: usize = 8;
@@ -24,9 +24,9 @@ const WAYS: usize = 8;
 const SPREAD: usize = 0x9e37_79b9_7f4a_7c15;
 /// Bits by which a hash is turned before the next return address is mixed in.
 const TURN: u32 = 23;
-/// Bits of an entry for the number of a rule or a list of groups, and for what it is a number of; the tag is above them. With
-/// the bits that choose the set, 56 of 64 bits of a hash are compared: a stack would be taken for one of 8,192 others
-/// once in 10^13.
+/// Bits of an entry for the number of a rule or a list of groups, and for what it is a number of; the tag is above
+/// them. With the bits that choose the set, 56 of 64 bits of a hash are compared: a stack would be taken for one of
+/// 8,192 others once in 10^13.
 const NUMBER_BITS: u32 = 16;
 const KIND_BITS: u32 = 2;
 const TAG_BITS: u32 = usize::BITS - NUMBER_BITS - KIND_BITS;

@@ -1,8 +1,8 @@
 //! The groups of rules that fit a call stack, which sizes and numbers tell apart, and the phases that count its
 //! allocations: a list is written once, and stays.
 //!
-//! Lists are equal for most stacks of a program, so that one that is there already serves again. Any thread may add one at
-//! any time, a signal handler and a forked child included: each takes entries of its own.
+//! Lists are equal for most stacks of a program, so that one that is there already serves again. Any thread may add one
+//! at any time, a signal handler and a forked child included: each takes entries of its own.
 
 use core::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
 
@@ -124,8 +124,8 @@ impl Groups {
         self.0
     }
 
-    /// The groups, among all, with a number that is the smaller the fewer frames their call sites have. None in place of
-    /// what this thread does not see yet.
+    /// The groups, among all, with a number that is the smaller the fewer frames their call sites have. None in place
+    /// of what this thread does not see yet.
     #[inline(always)]
     fn each(self, all: &[RuleGroup]) -> impl Iterator<Item = Option<(usize, &RuleGroup)>> {
         let mut frames = MOST;
@@ -147,8 +147,8 @@ impl Groups {
         entries.take_while(|entry| *entry != END).filter_map(phase_of).for_each(visit);
     }
 
-    /// Who takes an allocation of `size` bytes, as [`rule::choose`] says, as far as that is known without counting. In one
-    /// pass over the list, since each small allocation of the call site waits for it.
+    /// Who takes an allocation of `size` bytes, as [`rule::choose`] says, as far as that is known without counting. In
+    /// one pass over the list, since each small allocation of the call site waits for it.
     pub fn taker(self, all: &[RuleGroup], size: usize) -> Taker {
         let (mut best, mut frames) = (None::<(usize, usize)>, MOST);
         // As `each` gives them. A loop is faster where little is inlined.

@@ -1,6 +1,6 @@
 //! Caches of what the matcher said: that [no rule begins](unmatched) at a return address, and what was [decided] for a
-//! call stack, of which [groups] of rules. Their entries are words that any thread may overwrite, so a signal handler and a forked child may look
-//! there, too.
+//! call stack, of which [groups] of rules. Their entries are words that any thread may overwrite, so a signal handler
+//! and a forked child may look there, too.
 
 pub mod decided;
 pub mod groups;

@@ -1,14 +1,14 @@
-//! Where in its first page an array begins, its colour (Bonwick, The Slab Allocator, 1994). Arrays that all begin at a page
-//! have their elements of one number in the same few sets of the first-level cache, which is indexed by the address
-//! within a page: a program that walks more of them side by side than a set has ways, 8 to 12, waits for the next cache
-//! in each step. So it is with arrays that glibc maps, but not with those that it takes from its heap. So where a page's
-//! place does not depend on the array it is part of, arrays begin at different places of their pages.
+//! Where in its first page an array begins, its colour (Bonwick, The Slab Allocator, 1994). Arrays that all begin at a
+//! page have their elements of one number in the same few sets of the first-level cache, which is indexed by the
+//! address within a page: a program that walks more of them side by side than a set has ways, 8 to 12, waits for the
+//! next cache in each step. So it is with arrays that glibc maps, but not with those that it takes from its heap. So
+//! where a page's place does not depend on the array it is part of, arrays begin at different places of their pages.
 
 use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::HUGE_PAGE;
 
-/// Bytes of which a colour is a multiple: two cache lines, which the processor fetches as a pair. Smaller steps would make
-/// more addresses look like those of arrays.
+/// Bytes of which a colour is a multiple: two cache lines, which the processor fetches as a pair. Smaller steps would
+/// make more addresses look like those of arrays.
 pub const STEP: usize = 128;
 /// Bytes of the largest colour.
 const MOST: usize = PAGE - STEP;
@@ -21,8 +21,8 @@ pub fn is_possible(size: usize, align: usize) -> bool {
     align <= STEP && (LEAST..HUGE_PAGE as usize - PAGE).contains(&size)
 }
 
-/// Pages of an array of `size` bytes that begins `colour` bytes behind its first page. Of one that is coloured, as many as
-/// with the largest colour, so that memory serves any array of the size again.
+/// Pages of an array of `size` bytes that begins `colour` bytes behind its first page. Of one that is coloured, as many
+/// as with the largest colour, so that memory serves any array of the size again.
 pub fn pages_of(size: usize, colour: u16) -> u64 {
     let before = if colour > 0 { MOST } else { 0 };
     (size.max(1) + before).div_ceil(PAGE) as u64
@@ -38,8 +38,8 @@ pub fn size_in(bytes: usize) -> usize {
     bytes.saturating_sub(MOST)
 }
 
-/// The colour of an array whose first page is at `base`, never 0: the upper bits of the product with 2^64 divided by the
-/// golden ratio (Knuth, The Art of Computer Programming, volume 3, 6.4) differ for pages at any distance.
+/// The colour of an array whose first page is at `base`, never 0: the upper bits of the product with 2^64 divided by
+/// the golden ratio (Knuth, The Art of Computer Programming, volume 3, 6.4) differ for pages at any distance.
 pub fn of_page(base: usize) -> u16 {
     let spread = ((base / PAGE) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let steps = (PAGE / STEP - 1) as u64;

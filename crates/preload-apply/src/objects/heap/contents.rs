@@ -14,9 +14,9 @@ use crate::objects::released::sparse::{self, is_zero};
 const STEP: usize = HUGE_PAGE as usize;
 
 /// Copies `len` bytes of the block at `from` to the block at `to`. Of a large one the whole pages at `from` lose what
-/// they hold, if the kernel agrees; the block itself stays allocated. `owned`: the bytes of whole pages at `to` that are a
-/// mapping of this library and have no contents yet that count; 0 when the block is of another allocator, or shares its
-/// pages. Calls the madvise that the program would, see [`crate::objects::released::unmap`].
+/// they hold, if the kernel agrees; the block itself stays allocated. `owned`: the bytes of whole pages at `to` that
+/// are a mapping of this library and have no contents yet that count; 0 when the block is of another allocator, or
+/// shares its pages. Calls the madvise that the program would, see [`crate::objects::released::unmap`].
 ///
 /// # Safety
 /// Both blocks are that large, do not overlap and belong to the caller, which gives up the contents of `from`.
@@ -58,7 +58,8 @@ unsafe fn empty(to: usize, first: usize, len: usize, owned: usize) -> bool {
     }
     let begin = to + first;
     let (low, end) = (begin.next_multiple_of(PAGE), to + len);
-    // SAFETY: the caller's promise: contents that do not count yet. What is before `low` is on a page that is copied to.
+    // SAFETY: the caller's promise: contents that do not count yet. What is before `low` is on a page that is copied
+    // to.
     unsafe { (begin as *mut u8).write_bytes(0, low.min(end) - begin) };
     if low < end {
         sparse::clear_pages(low, end - low, true);
@@ -69,8 +70,8 @@ unsafe fn empty(to: usize, first: usize, len: usize, owned: usize) -> bool {
 /// Pages of which the kernel is asked at a time whether they are there; as many bytes of the stack.
 const ASKED: usize = 128;
 
-/// Calls `then` with each run of pages of a range that are all there, or all not, until it returns false. Pages that were
-/// only read are not. False when the kernel does not tell, or `then` has ended it.
+/// Calls `then` with each run of pages of a range that are all there, or all not, until it returns false. Pages that
+/// were only read are not. False when the kernel does not tell, or `then` has ended it.
 fn runs_of_pages(from: usize, len: usize, mut then: impl FnMut(bool, usize, usize) -> bool) -> bool {
     let (mut at, end, mut there) = (from, from + len, [0_u8; ASKED]);
     while at < end {
@@ -145,7 +146,8 @@ struct LeftOut {
 }
 
 impl LeftOut {
-    /// What reading has mapped is given up again, or it would seem to be there the next time; it is zeros then as before.
+    /// What reading has mapped is given up again, or it would seem to be there the next time; it is zeros then as
+    /// before.
     ///
     /// # Safety
     /// As [`take_over`].

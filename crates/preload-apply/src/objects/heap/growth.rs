@@ -7,9 +7,9 @@
 //! part, or the process was forked, the kernel refuses (EFAULT) and the object is copied.
 //!
 //! Where an interleaved page belongs follows from its address, and a moved page keeps its number. So the new address
-//! differs by whole rounds of the largest pages that the object may hold. If the address space is too short to choose an
-//! address, the object grows where the kernel puts it, and has no rule from then on: it counts as not placed, and only
-//! the kernel moves it.
+//! differs by whole rounds of the largest pages that the object may hold. If the address space is too short to choose
+//! an address, the object grows where the kernel puts it, and has no rule from then on: it counts as not placed, and
+//! only the kernel moves it.
 
 use core::ptr;
 
@@ -53,8 +53,8 @@ enum Refusal {
 }
 
 /// Makes `old` larger, under `rule`: to `room` bytes, or else to `size`. Returns its address; on `None` it is as it
-/// was. The caller copies objects of less than [`LEAST`], those that reach the size of a huge page, because they begin at
-/// a multiple of it from then on, and those that another rule claims which places them differently.
+/// was. The caller copies objects of less than [`LEAST`], those that reach the size of a huge page, because they begin
+/// at a multiple of it from then on, and those that another rule claims which places them differently.
 pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule: usize) -> Option<usize> {
     let becomes_huge = old.bytes() < HUGE && bytes_of(old, size) >= HUGE;
     if (old.rule != NO_RULE && (old.bytes() < LEAST || becomes_huge)) || size > MAX_SIZE || sandbox::entered() {

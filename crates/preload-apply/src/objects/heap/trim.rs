@@ -1,8 +1,8 @@
-//! Free memory in glibc's heap that stands beside placed arrays. Of objects that are not placed for a while because they
-//! come and go too often (see [`crate::rules::churn`]) glibc keeps the memory when they are freed below others that
-//! stay, for the next ones. But those may be placed again: arrays that grow side by side move from glibc's heap to
-//! placed memory one by one, and the process would hold their memory twice. Nor can placed arrays use what small objects
-//! leave there that are never placed, as under a policy by blocks. So it is told to give it back.
+//! Free memory in glibc's heap that stands beside placed arrays. Of objects that are not placed for a while because
+//! they come and go too often (see [`crate::rules::churn`]) glibc keeps the memory when they are freed below others
+//! that stay, for the next ones. But those may be placed again: arrays that grow side by side move from glibc's heap to
+//! placed memory one by one, and the process would hold their memory twice. Nor can placed arrays use what small
+//! objects leave there that are never placed, as under a policy by blocks. So it is told to give it back.
 //!
 //! glibc gives such memory back when it is asked (malloc_trim(3)): that takes time in proportion to the free blocks and
 //! the locks of its heaps, and what it takes from there afterwards faults again. So it is asked
@@ -121,7 +121,8 @@ pub fn holds(resident: usize) -> usize {
     HEAP.holds(resident, heap_account::all_mapped_elsewhere())
 }
 
-/// Lets glibc give free memory back if that is due; `kept` tells how many bytes this library keeps. No lock of it is held.
+/// Lets glibc give free memory back if that is due; `kept` tells how many bytes this library keeps. No lock of it is
+/// held.
 #[inline]
 pub fn trim_if_due(kept: fn() -> usize) {
     if HEAP.is_due.load(Ordering::Relaxed) {

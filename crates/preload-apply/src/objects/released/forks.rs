@@ -1,8 +1,8 @@
-//! What is kept is given back before the process forks: fork protects each page against writing, and each then faults at
-//! its next write in parent and child, as a new page does. So it saves little from then on, and a parent that only waits
-//! for its children would hold it beside theirs. But such a fault takes half of the time of a new page if the child has
-//! ended by then, and there are no calls that map and place: so little stays, see [`LEAST`]. vfork and posix_spawn
-//! protect no pages, and are not seen here.
+//! What is kept is given back before the process forks: fork protects each page against writing, and each then faults
+//! at its next write in parent and child, as a new page does. So it saves little from then on, and a parent that only
+//! waits for its children would hold it beside theirs. But such a fault takes half of the time of a new page if the
+//! child has ended by then, and there are no calls that map and place: so little stays, see [`LEAST`]. vfork and
+//! posix_spawn protect no pages, and are not seen here.
 
 use numamma_hook::{errno, sandbox};
 

@@ -103,10 +103,10 @@ pub unsafe fn free_replaced(block: *mut c_void, usable: usize) {
     }
 }
 
-/// Whether, in a process that has confined itself, the program's own free would unmap an object of `bytes`: a filter may
-/// kill for any other call. glibc unmaps blocks from M_MMAP_THRESHOLD on, which rises to the largest block that it has
-/// unmapped; and of the others it keeps up to twice that, or what it was told. Smaller ones stay mapped: later allocations
-/// are not placed. All do where glibc was told to map nothing.
+/// Whether, in a process that has confined itself, the program's own free would unmap an object of `bytes`: a filter
+/// may kill for any other call. glibc unmaps blocks from M_MMAP_THRESHOLD on, which rises to the largest block that it
+/// has unmapped; and of the others it keeps up to twice that, or what it was told. Smaller ones stay mapped: later
+/// allocations are not placed. All do where glibc was told to map nothing.
 pub fn would_unmap(bytes: usize) -> bool {
     let left =
         if bytes > threshold() { usize::MAX } else { LEFT.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) };

@@ -5,9 +5,9 @@
 //! as in glibc's heap. So arrays of varying size serve each other. Under the other policies the blocks of an object
 //! begin with the object, and a kept block serves an object of its own size, or another one in the way of [`loose`].
 //!
-//! An array of which the program touches a part (see [`super::sparse::touched`]) is kept as it is while that matters: it
-//! serves as a whole another such array of about its size, so that the pages which are touched again may be those that
-//! are in memory.
+//! An array of which the program touches a part (see [`super::sparse::touched`]) is kept as it is while that matters:
+//! it serves as a whole another such array of about its size, so that the pages which are touched again may be those
+//! that are in memory.
 //!
 //! The blocks are in a table of sets. A thread takes an entry by a compare-and-exchange of its first word, which no
 //! other thread waits for. Of a child that was forked meanwhile, that entry is lost. Two threads that free neighbours
@@ -357,8 +357,9 @@ fn word_of_pages(object: &Object) -> u64 {
     heap_table::word_of(&Object { waiting: false, block: 0, ..*object })
 }
 
-/// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there. It is
-/// as large as `wanted` or larger, and has what is expected to be touched of that if the object before was touched so.
+/// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there. It
+/// is as large as `wanted` or larger, and has what is expected to be touched of that if the object before was touched
+/// so.
 pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Object> {
     let shape = Shape::of(state, wanted)?;
     let found = take_of(state, wanted, align, shape);
@@ -409,7 +410,8 @@ impl Search<'_> {
         }
     }
 
-    /// The smallest block that can serve. Unmaps those of an earlier place of the rule. Not inlined, see [`Search::take`].
+    /// The smallest block that can serve. Unmaps those of an earlier place of the rule. Not inlined, see
+    /// [`Search::take`].
     #[inline(never)]
     fn best(&self) -> Option<(usize, u64)> {
         let key = heap_table::key_of(heap_table::word_of(self.wanted));

@@ -8,8 +8,8 @@
 //!
 //! The pages of populated objects are not offered: those that the kernel took would come back where they are touched.
 //!
-//! The kernel refuses it for locked memory, and where it is older than 4.5. Before 4.12 one without swap takes the pages
-//! at once, which is as if nothing were kept.
+//! The kernel refuses it for locked memory, and where it is older than 4.5. Before 4.12 one without swap takes the
+//! pages at once, which is as if nothing were kept.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU8, Ordering};
@@ -45,8 +45,8 @@ fn find_out() -> bool {
     is_possible
 }
 
-/// Offers the pages of `object`, which the program has given up; false when that must not be or does not pay, or when the
-/// kernel refuses, as it will from then on.
+/// Offers the pages of `object`, which the program has given up; false when that must not be or does not pay, or when
+/// the kernel refuses, as it will from then on.
 #[cold]
 #[inline(never)]
 pub fn offer(state: &'static State, object: &Object) -> bool {

@@ -114,8 +114,8 @@ impl Process {
         is_due
     }
 
-    /// Whether the `kept` bytes must go before `bytes` more are allocated, if `part` of them may be kept in any case. The
-    /// process holds `now`, by each measure.
+    /// Whether the `kept` bytes must go before `bytes` more are allocated, if `part` of them may be kept in any case.
+    /// The process holds `now`, by each measure.
     fn is_crowded(&self, now: [usize; 2], bytes: usize, kept: usize, part: usize) -> bool {
         let (mut room, mut grew) = (usize::MAX, false);
         for ((most, last), now) in self.most.iter().zip(&self.last).zip(now) {
@@ -204,8 +204,8 @@ pub fn start(groups: Vec<Group>) {
     let _ = GROUPS.set(groups);
 }
 
-/// Bytes of arrays that may be kept in the groups of the process, asked when `bytes` are freed while `kept` are kept, by
-/// arrays and by heaps.
+/// Bytes of arrays that may be kept in the groups of the process, asked when `bytes` are freed while `kept` are kept,
+/// by arrays and by heaps.
 pub fn allowed_by_groups(bytes: usize, kept: usize) -> usize {
     if GROUPS.get().is_none_or(|groups| groups.is_empty()) {
         return usize::MAX;

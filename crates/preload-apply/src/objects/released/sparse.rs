@@ -1,5 +1,6 @@
 //! Blocks of which the program touched little: hash tables that stay almost empty, arrays that are allocated for the
-//! largest case. Pages that were never touched take no memory, and must take none when the block is kept and serves again.
+//! largest case. Pages that were never touched take no memory, and must take none when the block is kept and serves
+//! again.
 
 pub mod touched;
 
@@ -17,8 +18,8 @@ const LOOKED_AT: usize = 256;
 /// Pages of which the kernel is asked together whether they are the block's own: little of the stack.
 const TOGETHER: usize = 32;
 
-/// Makes the first `size` bytes of a block of whole pages at `base` zero. The memory policy of the block stays. `was_read`:
-/// see [`clear_pages`].
+/// Makes the first `size` bytes of a block of whole pages at `base` zero. The memory policy of the block stays.
+/// `was_read`: see [`clear_pages`].
 pub fn clear(base: usize, size: usize, was_read: bool) {
     if size < LEAST_BYTES || sandbox::entered() {
         return write(base, base + size);
@@ -63,7 +64,8 @@ pub struct Extent {
     pub end: usize,
 }
 
-/// What a block of whole pages at `base` has in memory. Changes errno. On a stack of this library: it takes much of one.
+/// What a block of whole pages at `base` has in memory. Changes errno. On a stack of this library: it takes much of
+/// one.
 pub fn extent_in_memory(base: usize, bytes: usize) -> Extent {
     let find = || find_extent(base, bytes);
     own_stack::run(find).unwrap_or_else(find)
@@ -85,8 +87,8 @@ fn find_extent(base: usize, bytes: usize) -> Extent {
     extent
 }
 
-/// Calls `run` with begin and end of each run of pages in memory, between two page addresses, that are of the block itself
-/// or were only read, and which of these.
+/// Calls `run` with begin and end of each run of pages in memory, between two page addresses, that are of the block
+/// itself or were only read, and which of these.
 pub fn for_own_runs(start: usize, end: usize, mut run: impl FnMut(usize, usize, bool)) {
     let mut bytes = [0_u8; size_of::<u64>() * TOGETHER];
     let (mut begin, mut was_own) = (start, true);
@@ -118,8 +120,8 @@ fn look(start: usize, map: &mut [u8]) -> bool {
     unsafe { libc::syscall(libc::SYS_mincore, start, map.len() * PAGE, map.as_mut_ptr()) == 0 }
 }
 
-/// Calls `run` with begin and end of each run of pages between two page addresses that are in memory or not, and which of
-/// these; all are where the kernel does not say. What is swapped out counts as not in memory. Changes errno.
+/// Calls `run` with begin and end of each run of pages between two page addresses that are in memory or not, and which
+/// of these; all are where the kernel does not say. What is swapped out counts as not in memory. Changes errno.
 fn for_runs(base: usize, end: usize, mut run: impl FnMut(usize, usize, bool)) {
     let mut map = [0_u8; LOOKED_AT];
     let (mut begin, mut was_in_memory) = (base, false);
@@ -141,7 +143,8 @@ fn for_runs(base: usize, end: usize, mut run: impl FnMut(usize, usize, bool)) {
     }
 }
 
-/// As [`write()`], but not where it is zero already: where the program only read, the kernel has one page of zeros for all.
+/// As [`write()`], but not where it is zero already: where the program only read, the kernel has one page of zeros for
+/// all.
 fn write_unless_zero(start: usize, end: usize) {
     // SAFETY: the range belongs to the caller, and nobody writes it.
     if !unsafe { is_zero(start, end - start) } {

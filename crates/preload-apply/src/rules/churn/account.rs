@@ -29,8 +29,8 @@ const CHILD_NS: u64 = 1_000_000;
 /// What the processes share.
 #[derive(Default)]
 pub struct Account {
-    /// Since the last look, ns: what was charged, as much of it as calls took and pages were touched, and the CPU time of
-    /// the processes that were charged.
+    /// Since the last look, ns: what was charged, as much of it as calls took and pages were touched, and the CPU time
+    /// of the processes that were charged.
     charged: AtomicU64,
     touched: AtomicU64,
     worked: AtomicU64,
@@ -59,8 +59,8 @@ struct Own {
     /// Charged time that the account does not have yet, ns, and the part of it that calls took.
     charged: AtomicU64,
     of_calls: AtomicU64,
-    /// Page faults and CPU time of the process when it added to the account last. A forked child begins with those of its
-    /// parent, and from 0.
+    /// Page faults and CPU time of the process when it added to the account last. A forked child begins with those of
+    /// its parent, and from 0.
     faults: AtomicU64,
     cpu_ns: AtomicU64,
 }

@@ -104,8 +104,8 @@ pub fn is_foreign() -> bool {
     IS_FOREIGN.load(Ordering::Relaxed)
 }
 
-/// Size up to which glibc may take blocks from its heap because it was told so, and bytes at the heap's end that it keeps.
-/// Padding counts as both: a heap that grew by it has room for blocks that would else be mapped.
+/// Size up to which glibc may take blocks from its heap because it was told so, and bytes at the heap's end that it
+/// keeps. Padding counts as both: a heap that grew by it has room for blocks that would else be mapped.
 pub fn told_sizes() -> (usize, usize) {
     let [trim, pad, threshold] = [&TOLD.trim, &TOLD.pad, &TOLD.threshold].map(|told| told.load(Ordering::Relaxed));
     (threshold.max(pad), trim.max(pad))

@@ -1,8 +1,8 @@
 //! Memory that a process shares with the children that it forks, however it does so: what they learn is not lost when
 //! they end. It is a shared mapping; exec ends that, as it ends all else that this library knows.
 //!
-//! A process may end at any point, so what is shared must be atomic integers of which each value is valid by itself, and
-//! nothing is ever waited for.
+//! A process may end at any point, so what is shared must be atomic integers of which each value is valid by itself,
+//! and nothing is ever waited for.
 
 use core::ops::Deref;
 use std::sync::Mutex;

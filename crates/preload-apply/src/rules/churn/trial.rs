@@ -7,8 +7,8 @@
 //! ends at once when there are more page faults than before the pause: something else has changed.
 //!
 //! Mapping, placing and unmapping a small object takes as long as the faults of some pages, and no allocator does that
-//! for it. So of small objects these calls are saved by a pause in any case, and count as page faults that take as long.
-//! Where they alone take more than may be charged, there is nothing to be found out: each pause helps.
+//! for it. So of small objects these calls are saved by a pause in any case, and count as page faults that take as
+//! long. Where they alone take more than may be charged, there is nothing to be found out: each pause helps.
 //!
 //! Times would say less: a program works on other things meanwhile, or waits, and other programs use the processors.
 
@@ -35,8 +35,8 @@ const OVERDUE: u64 = 2;
 /// What is known of one class of sizes of one rule.
 #[derive(Default)]
 pub(super) struct Trial {
-    /// Bytes that were asked for so far, those of them that were charged, and the time of their calls that a pause saves,
-    /// ns.
+    /// Bytes that were asked for so far, those of them that were charged, and the time of their calls that a pause
+    /// saves, ns.
     asked: AtomicU64,
     charged: AtomicU64,
     calls_ns: AtomicU64,

@@ -6,12 +6,12 @@
 //! A fall ends it that takes half of it back. So of a cache, in which arrays replace one another, the swings are small,
 //! however much is replaced; and arrays that take turns have large ones.
 //!
-//! Memory is worth keeping if mapping and faulting it anew costs more than it costs to keep it. What the program will do
-//! is not known, so what it did decides, as where one rents skis until the rent has reached their price: as much may be
-//! kept as the largest swing, once [`TIMES`] as much was mapped anew in swings; nothing before that is enough for the
-//! last of them, since a part that is kept leaves the rest to be mapped for longer. Until then that is the rent, and
-//! placing them is not given up for its sake: memory that is kept costs nothing any more. When the bytes in use fall
-//! below where such swings begin, the program ends what it did, and less is kept by as much.
+//! Memory is worth keeping if mapping and faulting it anew costs more than it costs to keep it. What the program will
+//! do is not known, so what it did decides, as where one rents skis until the rent has reached their price: as much may
+//! be kept as the largest swing, once [`TIMES`] as much was mapped anew in swings; nothing before that is enough for
+//! the last of them, since a part that is kept leaves the rest to be mapped for longer. Until then that is the rent,
+//! and placing them is not given up for its sake: memory that is kept costs nothing any more. When the bytes in use
+//! fall below where such swings begin, the program ends what it did, and less is kept by as much.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
@@ -21,8 +21,8 @@ pub const TIMES: usize = 4;
 /// Times that [`TIMES`] doubles at most, once for each time that what was kept was in the way of others.
 const MOST_DOUBLINGS: u32 = 4;
 
-/// Bytes in use: what they have been, and their swings. Several threads may overwrite what one of them notes; that makes
-/// swings of other sizes, and what is kept is bounded elsewhere.
+/// Bytes in use: what they have been, and their swings. Several threads may overwrite what one of them notes; that
+/// makes swings of other sizes, and what is kept is bounded elsewhere.
 pub struct Swings {
     most: AtomicUsize,
     /// Where the last swing began, and how high it was so far.

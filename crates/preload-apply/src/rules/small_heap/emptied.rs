@@ -19,8 +19,8 @@ const ALIKE_DIVISOR: usize = 8;
 /// vary are seldom on one side so often, and what keeps too much for one list of these keeps it not for long.
 const SMALLER: u32 = 16;
 
-/// Bytes that a heap must have mapped anew until it keeps what it needs even if its objects differ each time: page faults
-/// of a quarter of a second, at 1 us each. A program that builds some tables and ends does not get there.
+/// Bytes that a heap must have mapped anew until it keeps what it needs even if its objects differ each time: page
+/// faults of a quarter of a second, at 1 us each. A program that builds some tables and ends does not get there.
 const WORTH: usize = coming_again::LENT;
 
 /// See the module.
@@ -34,8 +34,8 @@ pub(super) struct Emptied {
     last: (usize, usize),
     /// The most bytes that it needed, and the times that it needed at least about half of that.
     large: (usize, u32),
-    /// Bytes that were mapped anew, after they had been given back. With [`TIMES`] what it needs, and [`WORTH`], the heap
-    /// keeps that however large it is and whether it is the same each time or not, as of arrays (see
+    /// Bytes that were mapped anew, after they had been given back. With [`TIMES`] what it needs, and [`WORTH`], the
+    /// heap keeps that however large it is and whether it is the same each time or not, as of arrays (see
     /// [`crate::rules::in_use`]).
     anew: usize,
     /// What it kept so was in the way of others once.
@@ -58,8 +58,8 @@ impl Emptied {
         }
     }
 
-    /// Notes that the heap became empty. It held at most `bytes` in `objects` since it was empty before, and mapped `anew`
-    /// bytes again that it had given back. Returns whether it has become empty [`OFTEN`].
+    /// Notes that the heap became empty. It held at most `bytes` in `objects` since it was empty before, and mapped
+    /// `anew` bytes again that it had given back. Returns whether it has become empty [`OFTEN`].
     pub(super) fn comes_again(&mut self, bytes: usize, objects: usize, anew: usize) -> bool {
         let alike = |now: usize, before: usize| now.abs_diff(before) <= before / ALIKE_DIVISOR;
         self.times = self.times.saturating_add(1);
@@ -70,8 +70,9 @@ impl Emptied {
         self.times >= OFTEN
     }
 
-    /// Bytes that the heap may map anew, without being charged, until it is empty again. It needed `wanted` bytes the last
-    /// time, and keeps `again` of them. Paying this for a while is worth it for a heap that keeps all it needs later.
+    /// Bytes that the heap may map anew, without being charged, until it is empty again. It needed `wanted` bytes the
+    /// last time, and keeps `again` of them. Paying this for a while is worth it for a heap that keeps all it needs
+    /// later.
     pub(super) fn rent(&self, wanted: usize, again: usize) -> usize {
         let may_keep = || coming_again::has_room(Class::Together, wanted.saturating_sub(again));
         if self.in_vain || wanted <= KEPT_EMPTY || !may_keep() {

@@ -70,8 +70,8 @@ pub(super) struct Source {
     /// Bytes that were unmapped, less those mapped since; and the bytes of these that were mapped since.
     pub(super) unmapped: Cell<usize>,
     pub(super) mapped_again: Cell<usize>,
-    /// Bytes of these, and of pages that were needed again, since the heap was empty; and the bytes that it may still map
-    /// so until it keeps them: they are not charged, see [`crate::rules::churn`].
+    /// Bytes of these, and of pages that were needed again, since the heap was empty; and the bytes that it may still
+    /// map so until it keeps them: they are not charged, see [`crate::rules::churn`].
     pub(super) anew: Cell<usize>,
     pub(super) rent: Cell<usize>,
     /// Free bytes that the heap may keep in extents without an object: [`SLACK`], or none while it gives all back.

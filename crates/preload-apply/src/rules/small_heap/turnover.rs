@@ -5,8 +5,8 @@ use super::caches::WORTH;
 /// See the module.
 #[derive(Default)]
 pub(super) struct Turnover {
-    /// Objects that were freed since these were last [`WORTH`], and those of them that threads freed which allocate from
-    /// other heaps.
+    /// Objects that were freed since these were last [`WORTH`], and those of them that threads freed which allocate
+    /// from other heaps.
     frees: u32,
     of_others: u32,
     /// The objects when there were last half or twice as many as at the time before.
@@ -14,8 +14,8 @@ pub(super) struct Turnover {
 }
 
 impl Turnover {
-    /// Counts an object that was freed, by a thread that allocates from this heap (`is_own`) or from another one. Returns
-    /// whether these are [`WORTH`] objects.
+    /// Counts an object that was freed, by a thread that allocates from this heap (`is_own`) or from another one.
+    /// Returns whether these are [`WORTH`] objects.
     #[inline]
     pub(super) fn freed(&mut self, is_own: bool) -> bool {
         self.frees += 1;

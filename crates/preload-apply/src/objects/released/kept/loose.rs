@@ -1,14 +1,14 @@
 //! Kept memory that has no layout of its own any more and serves objects of any size, under policies whose blocks begin
 //! with the object.
 //!
-//! Steps that take turns with arrays of two sizes would otherwise find a block of the wrong size each time, and there is
-//! no room to keep one of each: the program's allocator, whose memory is the measure, has them in the same place. So
-//! where a block of its own size cannot be kept beside what is kept already, an object takes the first pages of a larger
-//! one. It is placed there as in new memory, but for pages that exist: those whose node differs are moved. The other
-//! pages stay as a loose block, which joins the object again when that is freed.
+//! Steps that take turns with arrays of two sizes would otherwise find a block of the wrong size each time, and there
+//! is no room to keep one of each: the program's allocator, whose memory is the measure, has them in the same place. So
+//! where a block of its own size cannot be kept beside what is kept already, an object takes the first pages of a
+//! larger one. It is placed there as in new memory, but for pages that exist: those whose node differs are moved. The
+//! other pages stay as a loose block, which joins the object again when that is freed.
 //!
-//! The pages of a loose block have the default policy, so that they are one mapping, which the budget counts. It is known
-//! by its number of pages per block, [`LOOSE`].
+//! The pages of a loose block have the default policy, so that they are one mapping, which the budget counts. It is
+//! known by its number of pages per block, [`LOOSE`].
 
 use core::sync::atomic::Ordering;
 
@@ -46,9 +46,9 @@ pub fn mappings(state: &'static State, object: &Object) -> u64 {
     if is_loose(object) { 1 } else { object.mappings(state, object.whole()) }
 }
 
-/// Whether an object may be placed where pages exist, and loose blocks come from it: most pages must be on the same node
-/// in objects of different sizes. Of blocks on nodes in a random order half of the pages would be moved, which costs
-/// more than to fault them.
+/// Whether an object may be placed where pages exist, and loose blocks come from it: most pages must be on the same
+/// node in objects of different sizes. Of blocks on nodes in a random order half of the pages would be moved, which
+/// costs more than to fault them.
 fn can_be_placed(state: &'static State, object: &Object) -> bool {
     let is_steady = |rule: &Rule| {
         rule.placings.get(object.placing).is_some_and(|placing| {
@@ -86,8 +86,8 @@ fn set_of_loose(object: &Object) -> &'static Set {
 }
 
 /// The first pages of a kept block for `wanted`, which no block of its size serves: of a loose one, or of the smallest
-/// one of its rule that is large enough, if new memory would be more than may be kept and used, and [`FEW`] such blocks,
-/// too. Among many blocks one of its size is free sooner or later, and to break them up would only delay that.
+/// one of its rule that is large enough, if new memory would be more than may be kept and used, and [`FEW`] such
+/// blocks, too. Among many blocks one of its size is free sooner or later, and to break them up would only delay that.
 #[cold]
 #[inline(never)]
 pub fn take(state: &'static State, wanted: &Object, align: usize) -> Option<Object> {

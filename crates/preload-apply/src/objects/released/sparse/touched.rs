@@ -35,16 +35,17 @@ const SIZES: usize = 1024;
 const SAMPLE: u32 = 32;
 /// Times in a row that the same pages must have been touched before that is expected.
 const OFTEN_ENOUGH: u64 = 3;
-/// Part (1/4) of the pages that are expected to be touched by which those of a second use may be more: in all, kept memory
-/// may be as much more, see [`room`].
+/// Part (1/4) of the pages that are expected to be touched by which those of a second use may be more: in all, kept
+/// memory may be as much more, see [`room`].
 const MORE_DIVISOR: usize = 4;
-/// Part (1/8) of the pages that an array has in memory from which on those that were only read matter when it is cleared.
+/// Part (1/8) of the pages that an array has in memory from which on those that were only read matter when it is
+/// cleared.
 const READ_DIVISOR: usize = 8;
 
 /// What is known of rules and sizes, see [`Known`], with a hash in the upper bits.
 static NOTES: [AtomicU64; SIZES] = [const { AtomicU64::new(0) }; SIZES];
-/// Arrays that were freed in memory that was new to them and that are expected to be touched in part: one of [`SAMPLE`] is
-/// looked at.
+/// Arrays that were freed in memory that was new to them and that are expected to be touched in part: one of [`SAMPLE`]
+/// is looked at.
 static FREED: AtomicU32 = AtomicU32::new(0);
 /// Arrays that kept memory served, while that is little for what is touched.
 static SERVED: AtomicU32 = AtomicU32::new(0);
@@ -108,8 +109,8 @@ pub fn of_new(object: &Object) -> Touched {
     object.backing.touched.with(if object.bytes() >= LEAST_BYTES { Pages::New } else { Pages::Any })
 }
 
-/// Looks at `object`, which the program has given up, if its pages in memory tell something. `class` is a number for its
-/// rule and about its size.
+/// Looks at `object`, which the program has given up, if its pages in memory tell something. `class` is a number for
+/// its rule and about its size.
 pub fn freed(class: impl FnOnce() -> Option<u64>, object: &Object) {
     let tells = match object.backing.touched.pages() {
         Pages::Any | Pages::Lost => false,
@@ -145,14 +146,14 @@ fn look(class: u64, object: &Object) {
     }
 }
 
-/// Whether what is in use and what is kept, and `more` bytes that neither counts, may take so much that pages are given up
-/// which the program may not touch again.
+/// Whether what is in use and what is kept, and `more` bytes that neither counts, may take so much that pages are given
+/// up which the program may not touch again.
 pub fn matters(more: usize) -> bool {
     room::is_beyond_touched(more)
 }
 
-/// Called with `block`, which is about to serve as an array of which the program is expected to touch `touched`: gives up
-/// the pages that would stand beside those. `class_of` tells a number for its rule and about its size.
+/// Called with `block`, which is about to serve as an array of which the program is expected to touch `touched`: gives
+/// up the pages that would stand beside those. `class_of` tells a number for its rule and about its size.
 #[inline(never)]
 pub fn serve(
     state: &'static State,
