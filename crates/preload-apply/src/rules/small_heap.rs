@@ -274,12 +274,13 @@ impl Heap {
         // SAFETY: the caller's promise.
         unsafe { inner.free(address) };
         let has_shrunk = self.look(inner);
-        if inner.turnover.freed(is_own) {
-            self.place.home.has_freed_many(inner);
-        }
+        let many = inner.turnover.freed(is_own, inner.objects);
         drop(held);
         if has_shrunk {
             self.place.home.caches.end();
+        }
+        if let Some(freed) = many {
+            self.place.home.has_freed_many(freed);
         }
     }
 

@@ -7,7 +7,7 @@
 //! any thread.
 
 use core::array;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::chunk::{ALIGN, usable};
 
@@ -20,7 +20,7 @@ const PLACES: usize = 8;
 /// Bytes that the objects of a class take, those of the smallest ones less: half of what glibc's cache takes of the
 /// largest. So the cache of a heap holds at most 115 KiB.
 const MOST_BYTES: usize = 2048;
-const _: () = assert!(MOST_BYTES >= SMALLEST + CLASSES * ALIGN);
+const _: () = assert!(MOST_BYTES >= SMALLEST + CLASSES * ALIGN && CLASSES <= u64::BITS as usize);
 
 /// The freed objects of one class: their addresses, or 0.
 #[repr(align(64))]
@@ -37,7 +37,11 @@ impl Class {
 }
 
 /// The freed objects for the threads of one heap. They lie in any heap of its home.
-pub(super) struct Cache([Class; CLASSES]);
+pub(super) struct Cache {
+    classes: [Class; CLASSES],
+    /// A bit for each class that has had an object.
+    used: AtomicU64,
+}
 
 /// The class of the objects whose chunk has so many bytes, if they are not too large.
 fn class(chunk: usize) -> Option<usize> {
@@ -52,14 +56,15 @@ fn chunk(class: usize) -> usize {
 impl Cache {
     /// Without objects.
     pub(super) fn new() -> Cache {
-        Cache(array::from_fn(|_| Class(array::from_fn(|_| AtomicUsize::new(0)))))
+        let classes = array::from_fn(|_| Class(array::from_fn(|_| AtomicUsize::new(0))));
+        Cache { classes, used: AtomicU64::new(0) }
     }
 
     /// A freed object with room for `size` bytes: the caller's from here on.
     #[inline]
     pub(super) fn take(&self, size: usize) -> Option<usize> {
         let chunk = (size + size_of::<usize>()).next_multiple_of(ALIGN).max(SMALLEST);
-        let class = &self.0[class(chunk)?];
+        let class = &self.classes[class(chunk)?];
         // What was freed last is most likely in the caches of the processor.
         let last = class.filled().checked_ilog2()?;
         // Acquire pairs with `put`: what the other thread did with the object is done. 0 when another one was faster.
@@ -74,9 +79,16 @@ impl Cache {
     pub(super) unsafe fn put(&self, address: usize) -> bool {
         // SAFETY: the caller's promise.
         let bytes = unsafe { usable(address) } + size_of::<usize>();
-        let Some(class) = class(bytes) else { return false };
+        let Some(number) = class(bytes) else { return false };
         let places = (MOST_BYTES / bytes).min(PLACES);
-        let class = &self.0[class];
+        let class = &self.classes[number];
+        if class.0.iter().fold(false, |found, place| found | (place.load(Ordering::Relaxed) == address)) {
+            return true; // freed twice
+        }
+        let used = 1 << number;
+        if self.used.load(Ordering::Relaxed) & used == 0 {
+            self.used.fetch_or(used, Ordering::Relaxed);
+        }
         let first_empty = class.filled().trailing_ones() as usize;
         // SeqCst for `Caches::put`.
         first_empty < places
@@ -85,12 +97,14 @@ impl Cache {
 
     /// About the bytes of all objects.
     pub(super) fn bytes(&self) -> usize {
-        self.0.iter().enumerate().map(|(number, class)| class.filled().count_ones() as usize * chunk(number)).sum()
+        let used = self.used.load(Ordering::Relaxed);
+        let bytes = |number: usize| self.classes[number].filled().count_ones() as usize * chunk(number);
+        (0..CLASSES).filter(|number| used >> number & 1 != 0).map(bytes).sum()
     }
 
     /// Takes all objects.
     pub(super) fn take_all(&self) -> impl Iterator<Item = usize> {
-        let filled = self.0.iter().flat_map(|class| &class.0).filter(|place| place.load(Ordering::SeqCst) != 0);
+        let filled = self.classes.iter().flat_map(|class| &class.0).filter(|place| place.load(Ordering::SeqCst) != 0);
         filled.map(|place| place.swap(0, Ordering::SeqCst)).filter(|&address| address != 0)
     }
 }

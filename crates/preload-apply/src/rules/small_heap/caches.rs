@@ -88,11 +88,10 @@ impl Caches {
     #[cold]
     #[inline(never)]
     fn make(&self, heap: usize) -> Option<&'static Cache> {
-        if sandbox::entered() || MADE.fetch_add(1, Ordering::Relaxed) >= MOST_CACHES {
-            // Too many threads that add and subtract at a time may refuse one too many.
-            MADE.fetch_sub(1, Ordering::Relaxed);
+        if sandbox::entered() || !can_be_more() {
             return None;
         }
+        MADE.fetch_add(1, Ordering::Relaxed);
         let _errno = errno::Saved::now();
         let fresh = allocating::run(|| Box::into_raw(Box::new(Cache::new())))?;
         // The thread that loses the race leaves its cache unused.
@@ -100,9 +99,12 @@ impl Caches {
         self.of_heap(heap)
     }
 
-    /// Threads use the caches from now on; the objects of all heaps take about `used` bytes.
+    /// Threads use the caches from now on, if there can be any; the objects of all heaps take about `used` bytes.
     #[cold]
     pub(super) fn begin(&self, used: usize) {
+        if !can_be_more() && self.all().next().is_none() {
+            return;
+        }
         self.most.store(used, Ordering::Relaxed);
         self.are_on.store(true, Ordering::SeqCst);
     }
@@ -123,6 +125,11 @@ impl Caches {
         self.are_on.store(false, Ordering::SeqCst);
         self.all().for_each(empty);
     }
+}
+
+/// Threads that make one at the same time may make some more.
+fn can_be_more() -> bool {
+    MADE.load(Ordering::Relaxed) < MOST_CACHES
 }
 
 #[cold]

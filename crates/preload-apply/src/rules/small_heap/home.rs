@@ -7,10 +7,10 @@ use numamma_hook::{allocating, errno, sandbox};
 use numamma_kernel::clock;
 use numamma_plan::policy::PolicyKind;
 
-use super::caches::{Caches, LEAST};
+use super::caches::Caches;
 use super::chunk::ALIGN;
-use super::inner::Inner;
 use super::source::{Extents, Owner};
+use super::turnover::Freed;
 use super::{Heap, Held};
 use crate::rules::patience::{REGRET_PAGES, WINDOW_NS};
 
@@ -131,11 +131,12 @@ impl Home {
     /// of a CPU share one from then on: each of them frees what another one allocated, whatever the heap.
     #[cold]
     #[inline(never)]
-    pub(super) fn has_freed_many(&self, heap: &mut Inner) {
-        if heap.turnover.are_freed_by_others() {
-            self.by_cpu.store(true, Ordering::Relaxed);
+    pub(super) fn has_freed_many(&self, freed: Freed) {
+        if freed.by_others && !self.by_cpu.swap(true, Ordering::Relaxed) {
+            // Those of threads are not those of CPUs.
+            self.caches.end();
         }
-        if heap.objects >= LEAST && !self.caches.are_on() {
+        if freed.has_many && !self.caches.are_on() {
             self.caches.begin(self.used());
         }
     }

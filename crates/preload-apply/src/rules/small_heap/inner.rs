@@ -19,7 +19,7 @@ use crate::rules::patience::Patience;
 
 /// Objects with which a heap counts as one that is in use. With fewer it keeps its part of [`EMPTY_BYTES`]: a cache
 /// line that all threads would write if each of them allocated and freed one object at a time.
-const HAS_OBJECTS: usize = 64;
+pub(super) const HAS_OBJECTS: usize = 64;
 /// An empty heap is given up when this many times as much as it keeps was allocated and freed elsewhere.
 const UNUSED: usize = 8;
 /// However patient a heap is, it gives back what it keeps when this part (1/4) of that was mapped elsewhere while it

@@ -329,6 +329,9 @@ fn freed_objects_are_taken_again_without_the_lock() {
     let others = [allocated(home, 200), home.allocate(100, 256, false, |_| 0).unwrap()];
     assert!(!others.contains(&again[0]) && others[1].is_multiple_of(256));
     assert_eq!(allocated(home, 100), again[0]);
+    // Freed twice.
+    (0..2).for_each(|_| give_up(again[0]));
+    assert_ne!(allocated(home, 100), allocated(home, 100));
 }
 
 #[test]
