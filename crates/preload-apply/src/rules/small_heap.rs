@@ -20,6 +20,7 @@ mod cache;
 mod caches;
 pub mod chunk;
 mod emptied;
+mod handed;
 pub mod home;
 mod inner;
 pub mod source;
@@ -51,18 +52,15 @@ struct Free {
     next: *mut Free,
 }
 
-/// Where a heap belongs. In a cache line of its own: other threads read it while the rest of the heap changes.
+/// In a cache line of its own: other threads read it while the rest of the heap changes.
 #[repr(align(64))]
-struct Place {
-    home: &'static Home,
-    /// The number of the heap there.
-    number: usize,
-}
+struct Apart<T>(T);
 
 /// One heap, with its lock.
 #[repr(align(64))]
 pub struct Heap {
-    place: Place,
+    /// The home that it is part of.
+    home: Apart<&'static Home>,
     /// The lock: 0, or the number of the process in which a thread holds it.
     busy: AtomicU32,
     /// Not 0 while a thread may wait for the lock, see [`Heap::let_go_on`]. Who lets the lock go wakes it.
@@ -129,9 +127,8 @@ impl Drop for Held<'_> {
 }
 
 impl Heap {
-    fn new(home: &'static Home, number: usize) -> Heap {
+    fn new(home: &'static Home) -> Heap {
         let inner = UnsafeCell::new(Inner::new(home.owner, home.extents));
-        let place = Place { home, number };
         let (busy, waiters, allocations, used, returned) = Default::default();
         let link = Link::new(|heap, why| {
             // SAFETY: the address that the heap entered the list with.
@@ -141,7 +138,7 @@ impl Heap {
                 Why::Needed | Why::Forks => heap.release(why),
             }
         });
-        Heap { place, busy, waiters, allocations, used, returned, link, inner }
+        Heap { home: Apart(home), busy, waiters, allocations, used, returned, link, inner }
     }
 
     /// What names the heap where it is not known.
@@ -223,7 +220,7 @@ impl Heap {
     /// Gives back what the heap keeps that it does not need, if no thread uses it; true if there was any.
     pub fn release(&self, why: Why) -> bool {
         let _errno = errno::Saved::now();
-        let caches = &self.place.home.caches;
+        let caches = &self.home.0.caches;
         if why == Why::Needed && caches.are_on() {
             caches.end();
         }
@@ -240,30 +237,29 @@ impl Heap {
         held.is_some_and(|held| unsafe { (*held.0.inner.get()).release_unused(allocations, now) })
     }
 
-    /// Takes an object that the program gives up, from any thread. `first` is as for [`Home::allocate`].
+    /// Takes an object that the program gives up, from any thread. `caller` is as for [`Home::allocate`].
     ///
     /// # Safety
     /// `address` is an object of this heap that the program gives up.
-    pub unsafe fn give_up(&self, address: usize, first: impl Fn(bool) -> usize) {
-        let Place { home, number } = self.place;
-        let own = home.own_number(first);
+    pub unsafe fn give_up(&self, address: usize, caller: impl Fn(bool) -> usize) {
+        let home = self.home.0;
         // SAFETY: the caller's promise.
         unsafe {
             if home.caches.are_on() {
                 // Freed twice, as far as that can be seen.
-                if chunk::usable(address) == 0 || home.caches.put(own, address) {
+                if chunk::usable(address) == 0 || home.caches.put(home.own_number(&caller), address) {
                     return;
                 }
             }
-            self.free(address, own == number);
+            self.free(address, caller);
         }
     }
 
-    /// Frees an object, from any thread; `is_own`: this is the heap from which the thread allocates.
+    /// Frees an object, from any thread; `caller` is as for [`Home::allocate`].
     ///
     /// # Safety
     /// As [`Heap::give_up`].
-    unsafe fn free(&self, address: usize, is_own: bool) {
+    unsafe fn free(&self, address: usize, caller: impl Fn(bool) -> usize) {
         let Some(held) = Held::take(self) else {
             // SAFETY: the caller's promise.
             unsafe { self.free_later(address) };
@@ -274,13 +270,18 @@ impl Heap {
         // SAFETY: the caller's promise.
         unsafe { inner.free(address) };
         let has_shrunk = self.look(inner);
-        let many = inner.turnover.freed(is_own, inner.objects);
+        let are_handed = inner.handed.freed(address, || caller(false));
+        let are_worth = inner.turnover.freed(inner.objects);
         drop(held);
+        let home = self.home.0;
         if has_shrunk {
-            self.place.home.caches.end();
+            home.caches.end();
         }
-        if let Some(freed) = many {
-            self.place.home.has_freed_many(freed);
+        if are_handed {
+            home.share_by_cpu();
+        }
+        if are_worth && !home.caches.are_on() {
+            home.caches.begin(home.used());
         }
     }
 
@@ -289,7 +290,7 @@ impl Heap {
     fn look(&self, inner: &mut Inner) -> bool {
         let Some(used) = inner.changed_much() else { return false };
         self.used.store(used, Ordering::Relaxed);
-        let home = self.place.home;
+        let home = self.home.0;
         home.caches.are_on() && home.caches.have_shrunk(home.used())
     }
 

@@ -10,7 +10,6 @@ use numamma_plan::policy::PolicyKind;
 use super::caches::Caches;
 use super::chunk::ALIGN;
 use super::source::{Extents, Owner};
-use super::turnover::Freed;
 use super::{Heap, Held};
 use crate::rules::patience::{REGRET_PAGES, WINDOW_NS};
 
@@ -59,19 +58,18 @@ impl Home {
     }
 
     /// An object of `size` bytes aligned to [`super::chunk::ALIGN`] and to `align`, a power of two below a page; with
-    /// `zero` its bytes are zero. `first` tells which of several heaps to try first, its number modulo that of the heaps: one
-    /// that differs between threads, or with true one that differs between CPUs. `None` when no heap is free or none
-    /// gets memory.
+    /// `zero` its bytes are zero. `caller` tells the number of the calling thread, or with true that of its CPU, which decides on
+    /// the heap that is tried first. `None` when no heap is free or none gets memory.
     pub fn allocate(
         &'static self,
         size: usize,
         align: usize,
         zero: bool,
-        first: impl Fn(bool) -> usize,
+        caller: impl Fn(bool) -> usize,
     ) -> Option<usize> {
         if self.caches.are_on()
             && align <= ALIGN
-            && let Some(object) = self.caches.take(self.own_number(&first), size, zero)
+            && let Some(object) = self.caches.take(self.own_number(&caller), size, zero)
         {
             return Some(object);
         }
@@ -82,7 +80,7 @@ impl Home {
                 break;
             }
             tries += usize::from(in_use > 1);
-            let number = if in_use > 1 { self.own_number(&first).wrapping_add(step) % in_use.min(HEAPS) } else { 0 };
+            let number = if in_use > 1 { self.own_number(&caller).wrapping_add(step) % in_use.min(HEAPS) } else { 0 };
             let heap = self.heap(number)?;
             if let Some(held) = Held::take(heap) {
                 // Only the thread that holds the lock changes it.
@@ -93,8 +91,12 @@ impl Home {
                 let object = unsafe { inner.allocate(heap.address(), size, align, zero) };
                 let again = core::mem::take(&mut inner.again);
                 heap.look(inner);
+                if let Some(object) = object {
+                    inner.handed.allocated(object, || caller(false));
+                }
+                drop(held);
                 if again > 0 {
-                    self.needed_again(again, in_use);
+                    self.needed_again(again);
                 }
                 return object;
             }
@@ -115,9 +117,9 @@ impl Home {
 
     /// The number of the heap that the calling thread tries first.
     #[inline]
-    pub(super) fn own_number(&self, first: impl Fn(bool) -> usize) -> usize {
+    pub(super) fn own_number(&self, caller: impl Fn(bool) -> usize) -> usize {
         let in_use = self.in_use.load(Ordering::Relaxed).min(HEAPS);
-        if in_use > 1 { first(self.by_cpu.load(Ordering::Relaxed)) % in_use } else { 0 }
+        if in_use > 1 { caller(self.by_cpu.load(Ordering::Relaxed)) % in_use } else { 0 }
     }
 
     /// About the bytes of the objects in all heaps.
@@ -127,34 +129,30 @@ impl Home {
         heaps.map(|heap| heap.used.load(Ordering::Relaxed)).sum()
     }
 
-    /// Called when many objects have been freed in a heap. If most were freed by threads with another heap, the threads
-    /// of a CPU share one from then on: each of them frees what another one allocated, whatever the heap.
+    /// From now on the threads of a CPU share a heap: each of them frees what another one allocated, whatever the heap.
     #[cold]
     #[inline(never)]
-    pub(super) fn has_freed_many(&self, freed: Freed) {
-        if freed.by_others && !self.by_cpu.swap(true, Ordering::Relaxed) {
+    pub(super) fn share_by_cpu(&self) {
+        if self.in_use.load(Ordering::Relaxed) > 1 && !self.by_cpu.swap(true, Ordering::Relaxed) {
             // Those of threads are not those of CPUs.
             self.caches.end();
         }
-        if freed.has_many && !self.caches.are_on() {
-            self.caches.begin(self.used());
-        }
     }
 
-    /// Notes that a heap, one of `in_use`, gave objects `pages` pages which it had given back to the kernel. If that
+    /// Notes that a heap gave objects `pages` pages which it had given back to the kernel. If that
     /// happens all the time, the threads of a CPU share a heap from then on. Where threads free each other's objects,
     /// all objects are in the heaps of the threads that ran last, and the other heaps give their memory back. Before,
     /// each thread has a heap of its own: the objects of threads that free only their own then fill one heap each.
     #[cold]
     #[inline(never)]
-    fn needed_again(&self, pages: usize, in_use: usize) {
+    fn needed_again(&self, pages: usize) {
         let all = self.needed.fetch_add(pages, Ordering::Relaxed) + pages;
         if all >= REGRET_PAGES {
             self.needed.store(0, Ordering::Relaxed);
             let now = clock::coarse_ns();
             let before = self.needed_since.swap(now, Ordering::Relaxed);
-            if in_use > 1 && now.saturating_sub(before) < WINDOW_NS {
-                self.by_cpu.store(true, Ordering::Relaxed);
+            if now.saturating_sub(before) < WINDOW_NS {
+                self.share_by_cpu();
             }
         }
     }
@@ -193,7 +191,7 @@ impl Home {
             return None;
         }
         let _errno = errno::Saved::now();
-        let fresh = allocating::run(|| boxed(self, number))?;
+        let fresh = allocating::run(|| boxed(self))?;
         let slot = &self.heaps[number];
         // The thread that loses the race leaves its heap unused.
         let found = slot.compare_exchange(before.cast_mut(), fresh, Ordering::AcqRel, Ordering::Acquire);
@@ -205,8 +203,8 @@ impl Home {
 /// Not inlined: a heap is 1 KiB, which would be in the stack frame of the caller, too.
 #[cold]
 #[inline(never)]
-fn boxed(home: &'static Home, number: usize) -> *mut Heap {
-    Box::into_raw(Box::new(Heap::new(home, number)))
+fn boxed(home: &'static Home) -> *mut Heap {
+    Box::into_raw(Box::new(Heap::new(home)))
 }
 
 /// Homes of a rule: one, or one for each node of its list.

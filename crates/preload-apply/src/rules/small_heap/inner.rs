@@ -10,6 +10,7 @@ use numamma_kernel::sys::PAGE;
 use super::Heap;
 use super::chunk::{ALIGN, is_object, usable};
 use super::emptied::{Emptied, KEPT_EMPTY};
+use super::handed::Handed;
 use super::source::{Extents, Owner, SLACK, SLACK_DIVISOR, Source};
 use super::turnover::Turnover;
 use crate::rules::coming_again::{self, Class, Why};
@@ -46,6 +47,7 @@ pub(super) struct Inner {
     /// Pages that objects got which had been given back, until the home has been told.
     pub(super) again: usize,
     pub(super) turnover: Turnover,
+    pub(super) handed: Handed,
     /// Most bytes in use since the heap was empty, or nearly so.
     peak: usize,
     /// The bytes that were left then.
@@ -72,6 +74,7 @@ impl Inner {
             objects: 0,
             again: 0,
             turnover: Turnover::default(),
+            handed: Handed::default(),
             peak: 0,
             rest: 0,
             freed: 0,

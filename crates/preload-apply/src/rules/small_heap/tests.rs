@@ -56,7 +56,7 @@ fn sizes_are_read_from_the_header() {
         }
         for object in objects {
             // SAFETY: as above; it is given up here.
-            unsafe { home.heap(0).unwrap().free(object, true) };
+            unsafe { home.heap(0).unwrap().free(object, |_| 0) };
         }
     }
     // SAFETY: no other thread uses the heap.
@@ -74,7 +74,7 @@ fn memory_of_freed_objects_serves_other_sizes_and_is_given_back() {
         let mapped = unsafe { (*home.heap(0).unwrap().inner.get()).core.allocator().mapped.get() };
         assert!(mapped < 27 << 20, "{mapped} bytes for 16 MiB of {size} bytes");
         // SAFETY: live objects of this heap.
-        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object, true) });
+        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object, |_| 0) });
     }
     assert!(MAPPED.load(Ordering::Relaxed) <= before + 1, "the last extent may stay");
 }
@@ -88,7 +88,7 @@ fn one_object_keeps_one_extent() {
         let objects: Vec<usize> =
             (0..(2 << 20) / size).map(|_| home.allocate(size, 1, false, |_| 0).unwrap()).collect();
         // SAFETY: live objects of this heap.
-        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object, true) });
+        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object, |_| 0) });
         // The first, the last, and what fits into the slack.
         let left = MAPPED.load(Ordering::Relaxed) - before;
         assert!(stays.is_some() && left <= 5, "{size}: {left} extents");
@@ -102,7 +102,7 @@ fn objects_freed_while_the_lock_is_held_come_back() {
     let objects: Vec<usize> = (0..100).map(|_| home.allocate(64, 1, false, |_| 0).unwrap()).collect();
     let held = Held::take(home.heap(0).unwrap()).unwrap();
     // SAFETY: live objects of this heap.
-    objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object, true) });
+    objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object, |_| 0) });
     assert!(Held::take(home.heap(0).unwrap()).is_none() && home.in_use.load(Ordering::Relaxed) == 1);
     // Nobody lets the lock go.
     assert!(home.allocate(64, 1, false, |_| 0).is_some() && home.in_use.load(Ordering::Relaxed) == 2);
@@ -118,7 +118,7 @@ fn an_object_that_is_freed_twice_stops_no_thread() {
     let objects = [(); 3].map(|()| home.allocate(64, 1, false, |_| 0).unwrap());
     let held = Held::take(home.heap(0).unwrap()).unwrap();
     // SAFETY: the heap sees the second time.
-    [objects[1], objects[1]].iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object, true) });
+    [objects[1], objects[1]].iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object, |_| 0) });
     drop(held);
     // SAFETY: no other thread uses the heap.
     assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 2);
@@ -136,7 +136,7 @@ fn objects_that_are_to_be_zero_are() {
         let heap = || home.heap(0).unwrap();
         if held[slot].0 != 0 {
             // SAFETY: a live object, which is given up.
-            unsafe { heap().free(held[slot].0, true) };
+            unsafe { heap().free(held[slot].0, |_| 0) };
         }
         let align = if round % 7 == 0 { 512 } else { 1 };
         let mut object = home.allocate(size, align, true, |_| 0).unwrap();
@@ -211,7 +211,7 @@ fn pages_are_given_back_whatever_objects_left_in_them() {
         }
         for (_, object) in objects.iter_mut().enumerate().filter(|(number, _)| number % 10 != 0) {
             // SAFETY: a live object.
-            unsafe { heap().free(core::mem::take(object), true) };
+            unsafe { heap().free(core::mem::take(object), |_| 0) };
         }
         // SAFETY: nothing else uses the heap.
         unsafe { (*heap().inner.get()).give_back() };
@@ -232,8 +232,8 @@ fn another_heap_takes_the_place_of_one_that_no_thread_will_unlock() {
     assert!(!ptr::eq(home.heap(0).unwrap(), lost) && home.in_use.load(Ordering::Relaxed) == 1);
     // SAFETY: objects of these heaps.
     unsafe {
-        lost.free(object, true);
-        others.iter().for_each(|object| home.heap(0).unwrap().free(*object, true));
+        lost.free(object, |_| 0);
+        others.iter().for_each(|object| home.heap(0).unwrap().free(*object, |_| 0));
         assert_eq!((*home.heap(0).unwrap().inner.get()).objects, 0);
     }
 }
@@ -252,7 +252,7 @@ fn free_keeps_errno() {
     errno::set(77);
     for (number, object) in objects.iter().enumerate().filter(|(number, _)| number % 100 != 50) {
         // SAFETY: a live object.
-        unsafe { heap().free(*object, true) };
+        unsafe { heap().free(*object, |_| 0) };
         assert_eq!(errno::get(), 77, "{number}");
     }
     // SAFETY: nothing else uses the heap.
@@ -279,7 +279,7 @@ fn a_patient_heap_gives_way_to_what_is_mapped_elsewhere() {
         // SAFETY: live objects; those of 1,000 bytes are written.
         unsafe {
             objects.iter().for_each(|object| (*object as *mut u8).write_bytes(1, 1000));
-            objects.drain(COUNT / 10..).for_each(|object| heap().free(object, true));
+            objects.drain(COUNT / 10..).for_each(|object| heap().free(object, |_| 0));
         }
     }
     let (now, kept) = (numamma_kernel::clock::coarse_ns(), resident() - before);
@@ -288,7 +288,7 @@ fn a_patient_heap_gives_way_to_what_is_mapped_elsewhere() {
     crate::rules::heap_account::mapped_elsewhere(COUNT / 2 * 1000);
     assert!(heap().release_unused(now) && resident() - before < kept / 4, "of {kept} pages {}", resident() - before);
     // SAFETY: live objects.
-    unsafe { objects.drain(..).for_each(|object| heap().free(object, true)) };
+    unsafe { objects.drain(..).for_each(|object| heap().free(object, |_| 0)) };
 }
 
 /// Allocates and gives up as one thread.

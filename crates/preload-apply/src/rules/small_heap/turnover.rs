@@ -1,41 +1,27 @@
 //! What a heap counts to know when caches are worth it, and when they are not any more.
 
-use core::mem;
-
 use super::caches::{LEAST, WORTH};
 use super::inner::HAS_OBJECTS;
-
-/// What a heap knows about [`WORTH`] objects that were freed in it.
-#[derive(Clone, Copy)]
-pub(super) struct Freed {
-    /// Threads that allocate from other heaps freed most of them.
-    pub(super) by_others: bool,
-    /// The heap has [`LEAST`] others.
-    pub(super) has_many: bool,
-}
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct Turnover {
-    /// Objects that were freed since these were last [`WORTH`], and those of them that threads freed which allocate
-    /// from other heaps.
+    /// Objects that were freed since these were last [`WORTH`].
     frees: u32,
-    of_others: u32,
     /// The objects when there were last half or twice as many as at the time before.
     looked_at: usize,
 }
 
 impl Turnover {
-    /// Counts an object that was freed, by a thread that allocates from this heap (`is_own`) or from another one. Of
-    /// the last one of [`WORTH`] it tells what they were like; `objects` are left.
+    /// Counts an object that was freed; `objects` are left. True if caches are worth it.
     #[inline]
-    pub(super) fn freed(&mut self, is_own: bool, objects: usize) -> Option<Freed> {
+    pub(super) fn freed(&mut self, objects: usize) -> bool {
         self.frees += 1;
-        self.of_others += u32::from(!is_own);
-        (self.frees >= WORTH).then(|| {
-            let (frees, of_others) = (mem::take(&mut self.frees), mem::take(&mut self.of_others));
-            Freed { by_others: of_others > frees / 2, has_many: objects >= LEAST }
-        })
+        if self.frees < WORTH {
+            return false;
+        }
+        self.frees = 0;
+        objects >= LEAST
     }
 
     /// Whether there are half or twice as many `objects` as when this was last true, not counting the first
