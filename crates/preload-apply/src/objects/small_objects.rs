@@ -83,7 +83,7 @@ impl Small {
     /// It is a live object that the program gives up.
     pub unsafe fn release(&self) {
         // SAFETY: the caller's promise.
-        unsafe { self.heap.give_up(self.address, number_of_caller) };
+        unsafe { self.heap.give_up(self.address, cpu) };
     }
 }
 
@@ -110,13 +110,12 @@ pub fn find(address: usize) -> Option<Small> {
 /// A small object under rule `index`, aligned to 16 bytes and to `align`, a power of two below a page; its contents are
 /// undefined, or zero if wanted.
 pub fn allocate(state: &'static State, index: usize, size: usize, align: usize, zero: bool) -> Option<usize> {
-    home(state, index)?.allocate(size, align, zero, number_of_caller)
+    home(state, index)?.allocate(size, align, zero, cpu)
 }
 
-/// The number of the calling thread, or of its CPU: it decides which of several heaps is tried first. Where no system
-/// call may be made, that of the thread.
-fn number_of_caller(by_cpu: bool) -> usize {
-    let cpu = if by_cpu && !sandbox::entered() { of_libc::sched_getcpu() } else { None };
+/// The number of the calling thread's CPU. Where no system call may be made, that of the thread.
+fn cpu() -> usize {
+    let cpu = if sandbox::entered() { None } else { of_libc::sched_getcpu() };
     cpu.map_or_else(number::of_this_thread, |cpu| cpu as usize)
 }
 

@@ -10,7 +10,6 @@ use numamma_kernel::sys::PAGE;
 use super::Heap;
 use super::chunk::{ALIGN, is_object, usable};
 use super::emptied::{Emptied, KEPT_EMPTY};
-use super::handed::Handed;
 use super::source::{Extents, Owner, SLACK, SLACK_DIVISOR, Source};
 use super::turnover::Turnover;
 use crate::rules::coming_again::{self, Class, Why};
@@ -44,10 +43,7 @@ pub(super) struct Inner {
     pub(super) core: Dlmalloc<Source>,
     /// Live objects.
     pub(super) objects: usize,
-    /// Pages that objects got which had been given back, until the home has been told.
-    pub(super) again: usize,
     pub(super) turnover: Turnover,
-    pub(super) handed: Handed,
     /// Most bytes in use since the heap was empty, or nearly so.
     peak: usize,
     /// The bytes that were left then.
@@ -72,9 +68,7 @@ impl Inner {
         Inner {
             core: Dlmalloc::new_with_allocator(Source::new(owner, extents)),
             objects: 0,
-            again: 0,
             turnover: Turnover::default(),
-            handed: Handed::default(),
             peak: 0,
             rest: 0,
             freed: 0,
@@ -210,7 +204,6 @@ impl Inner {
     fn needed_again(&mut self, pages: usize) {
         if pages > 0 {
             self.patience.needed_again(pages);
-            self.again += pages;
             let anew = &self.core.allocator().anew;
             anew.set(anew.get() + pages * PAGE);
         }
