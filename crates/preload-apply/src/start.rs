@@ -246,7 +246,7 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
     churn::start();
     released::start(cgroup::available(), cgroup::limited(), malloc::expect_shortage);
     released::forks::start();
-    small_objects::start(malloc::expect_small_objects);
+    small_objects::start(malloc::expect_small_objects, state.machine.online.len());
     binding::start(state);
     mover_request::start(migrate::thread::run);
     begin::start(state);

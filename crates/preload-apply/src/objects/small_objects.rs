@@ -28,7 +28,7 @@ use crate::rules::coming_again;
 use crate::rules::extent::{Extent, HEADER, HeapAddress};
 use crate::rules::heap_account;
 use crate::rules::small_heap::chunk;
-use crate::rules::small_heap::home::Home;
+use crate::rules::small_heap::home::{self, Home, Number};
 use crate::rules::small_heap::source::{Extents, Owner};
 use crate::rules::small_heap::{Heap, WINDOW};
 use crate::rules::state::{self, Rule, State};
@@ -47,9 +47,11 @@ static EXPECT: OnceLock<fn()> = OnceLock::new();
 
 const EXTENTS: Extents = Extents { map: map_extent, unmap: unmap_extent };
 
-/// `expect` is called before there is a small object: from then on every free must ask [`owns`].
-pub fn start(expect: fn()) {
+/// `expect` is called before there is a small object: from then on every free must ask [`owns`]. The machine has `cpus`
+/// CPUs.
+pub fn start(expect: fn(), cpus: usize) {
     let _ = EXPECT.set(expect);
+    home::start(cpus);
 }
 
 /// A small object that was looked up by its address.
@@ -83,7 +85,7 @@ impl Small {
     /// It is a live object that the program gives up.
     pub unsafe fn release(&self) {
         // SAFETY: the caller's promise.
-        unsafe { self.heap.give_up(self.address, cpu) };
+        unsafe { self.heap.give_up(self.address, caller) };
     }
 }
 
@@ -110,12 +112,12 @@ pub fn find(address: usize) -> Option<Small> {
 /// A small object under rule `index`, aligned to 16 bytes and to `align`, a power of two below a page; its contents are
 /// undefined, or zero if wanted.
 pub fn allocate(state: &'static State, index: usize, size: usize, align: usize, zero: bool) -> Option<usize> {
-    home(state, index)?.allocate(size, align, zero, cpu)
+    home(state, index)?.allocate(size, align, zero, caller)
 }
 
-/// The number of the calling thread's CPU. Where no system call may be made, that of the thread.
-fn cpu() -> usize {
-    let cpu = if sandbox::entered() { None } else { of_libc::sched_getcpu() };
+/// A number of the calling thread. Where no system call may be made, always its own.
+fn caller(number: Number) -> usize {
+    let cpu = if number == Number::OfCpu && !sandbox::entered() { of_libc::sched_getcpu() } else { None };
     cpu.map_or_else(number::of_this_thread, |cpu| cpu as usize)
 }
 

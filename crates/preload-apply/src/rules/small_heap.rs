@@ -20,6 +20,7 @@ mod cache;
 mod caches;
 pub mod chunk;
 mod emptied;
+mod handed;
 pub mod home;
 mod inner;
 pub mod source;
@@ -35,7 +36,7 @@ use numamma_kernel::window::Window;
 
 use super::coming_again::{Link, Why};
 use super::extent::HeapAddress;
-use home::Home;
+use home::{Home, Number};
 use inner::Inner;
 
 /// The addresses of all extents.
@@ -236,29 +237,29 @@ impl Heap {
         held.is_some_and(|held| unsafe { (*held.0.inner.get()).release_unused(allocations, now) })
     }
 
-    /// Takes an object that the program gives up, from any thread. `cpu` is as for [`Home::allocate`].
+    /// Takes an object that the program gives up, from any thread. `caller` is as for [`Home::allocate`].
     ///
     /// # Safety
     /// `address` is an object of this heap that the program gives up.
-    pub unsafe fn give_up(&self, address: usize, cpu: impl Fn() -> usize) {
+    pub unsafe fn give_up(&self, address: usize, caller: impl Fn(Number) -> usize) {
         let home = self.home.0;
         // SAFETY: the caller's promise.
         unsafe {
             if home.caches.are_on() {
                 // Freed twice, as far as that can be seen.
-                if chunk::usable(address) == 0 || home.caches.put(home.number(cpu, 0), address) {
+                if chunk::usable(address) == 0 || home.caches.put(home.number(&caller, 0), address) {
                     return;
                 }
             }
-            self.free(address);
+            self.free(address, caller);
         }
     }
 
-    /// Frees an object, from any thread.
+    /// Frees an object, from any thread; `caller` is as for [`Home::allocate`].
     ///
     /// # Safety
     /// As [`Heap::give_up`].
-    unsafe fn free(&self, address: usize) {
+    unsafe fn free(&self, address: usize, caller: impl Fn(Number) -> usize) {
         let Some(held) = Held::take(self) else {
             // SAFETY: the caller's promise.
             unsafe { self.free_later(address) };
@@ -269,11 +270,15 @@ impl Heap {
         // SAFETY: the caller's promise.
         unsafe { inner.free(address) };
         let has_shrunk = self.look(inner);
+        let is_handed = inner.handed.freed(address, || caller(Number::OfThread));
         let are_worth = inner.turnover.freed(inner.objects);
         drop(held);
         let home = self.home.0;
         if has_shrunk {
             home.caches.end();
+        }
+        if let Some(by_another) = is_handed {
+            home.sample(by_another);
         }
         if are_worth && !home.caches.are_on() {
             home.caches.begin(home.used());

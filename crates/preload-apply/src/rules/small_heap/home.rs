@@ -1,7 +1,7 @@
 //! The heaps of one placing of a rule: one until threads meet there.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
 use numamma_hook::{allocating, errno, sandbox};
 use numamma_plan::policy::PolicyKind;
@@ -11,20 +11,28 @@ use super::chunk::ALIGN;
 use super::source::{Extents, Owner};
 use super::{Heap, Held};
 
-/// Most heaps of a home; a power of two. A home uses one heap until threads meet there, and then ever more up to this
-/// number: of more threads than processors most that are interrupted hold the lock of a heap.
+/// Most heaps of a home; a power of two. A home uses one heap until threads meet there, and then ever more.
 pub(super) const HEAPS: usize = 64;
+/// Heaps of a home for each CPU, about: of more threads than CPUs some that are interrupted hold the lock of a heap. Each
+/// heap fragments on its own: 400,000 blocks whose sizes changed took 1.4 times the memory of glibc with up to 32 heaps for
+/// each CPU, 1.25 times with 8, and about the same with 4.
+const HEAPS_PER_CPU: usize = 4;
+/// Most heaps of a home on this machine.
+static MOST_HEAPS: AtomicUsize = AtomicUsize::new(HEAPS);
 /// A home gets more heaps when more than every 64th allocation meets another thread, among as many meetings.
 const MEETINGS: u32 = 64;
 const OFTEN_MET: u32 = 64;
-/// Objects that a heap allocates until the threads go on to the next ones, so that all heaps use again what is freed in
-/// them. With a heap for each thread, all objects lay in the heaps of the threads that ran last where threads free each
-/// other's; with heaps that stay those of CPUs, what was freed in the others was not used again: both took 1.3 to 1.7
-/// times the memory of glibc.
+/// Objects that a heap allocates until the threads of CPUs go on to the next ones, so that all heaps use again what is
+/// freed in them. With heaps that stayed those of threads, all objects lay in the heaps of the threads that ran last;
+/// with heaps that stayed those of CPUs, what was freed in the others was not used again: both took 1.3 to 1.8 times
+/// the memory of glibc where threads free each other's objects. Where they free their own, going on takes twice the
+/// time.
 const TURN: u32 = 64;
 /// 2^64 divided by the golden ratio: the multiples of it modulo 2^64 are far from each other (Knuth, The Art of
 /// Computer Programming, volume 3, 6.4), and so are the heaps of CPUs.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Freed objects that decide whether threads free each other's.
+const ENOUGH: u32 = 64;
 /// Heaps tried before the real allocator is called.
 const TRIES: usize = 6;
 /// Times that a thread waits for the only heap of a home.
@@ -32,6 +40,20 @@ const PATIENT: u32 = 3;
 /// Tries of the only heap of a home until it gets a second one even so: with [`super::WAIT_NS`] each, the time slice of
 /// a thread that is interrupted while it holds the lock. A second heap of each home takes memory for all of the run.
 const TRIES_ALONE: usize = 24;
+
+/// The machine has so many CPUs.
+pub fn start(cpus: usize) {
+    MOST_HEAPS.store((cpus * HEAPS_PER_CPU).next_power_of_two().min(HEAPS), Ordering::Relaxed);
+}
+
+/// A number of the calling thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// One that differs between threads.
+    OfThread,
+    /// That of its CPU.
+    OfCpu,
+}
 
 /// Memory for the small objects of one placing of a rule; for `local`, of one node of the placing.
 pub struct Home {
@@ -42,7 +64,12 @@ pub struct Home {
     /// Times that a thread met another one, and the objects that had been allocated at the last look.
     met: AtomicU32,
     looked: AtomicU32,
-    /// Turns so far, see [`TURN`].
+    /// Freed objects of which is known whether another thread had allocated them, up to [`ENOUGH`]; and those for which
+    /// it had.
+    samples: AtomicU32,
+    by_another: AtomicU32,
+    /// Threads free each other's objects: those of a CPU share a heap, and go on to the next one with each turn.
+    is_shared: AtomicBool,
     turn: AtomicUsize,
     /// Times that the thread which held the lock of the only heap did not run.
     stuck: AtomicU32,
@@ -54,19 +81,25 @@ pub struct Home {
 impl Home {
     /// A home without memory.
     pub fn new(owner: Owner, extents: Extents) -> Home {
-        let (met, looked, turn, stuck) = Default::default();
+        let (met, looked, samples, by_another, is_shared, turn, stuck) = Default::default();
         let heaps = [const { AtomicPtr::new(ptr::null_mut()) }; HEAPS];
         let (in_use, caches) = (AtomicUsize::new(1), Caches::new());
-        Home { owner, extents, in_use, met, looked, turn, stuck, heaps, caches }
+        Home { owner, extents, in_use, met, looked, samples, by_another, is_shared, turn, stuck, heaps, caches }
     }
 
     /// An object of `size` bytes aligned to [`super::chunk::ALIGN`] and to `align`, a power of two below a page; with
-    /// `zero` its bytes are zero. `cpu` tells the number of the calling thread's CPU, or another one that differs between
-    /// threads. `None` when no heap is free or none gets memory.
-    pub fn allocate(&'static self, size: usize, align: usize, zero: bool, cpu: impl Fn() -> usize) -> Option<usize> {
+    /// `zero` its bytes are zero. `caller` tells numbers of the calling thread. `None` when no heap is free or none gets
+    /// memory.
+    pub fn allocate(
+        &'static self,
+        size: usize,
+        align: usize,
+        zero: bool,
+        caller: impl Fn(Number) -> usize,
+    ) -> Option<usize> {
         if self.caches.are_on()
             && align <= ALIGN
-            && let Some(object) = self.caches.take(self.number(&cpu, 0), size, zero)
+            && let Some(object) = self.caches.take(self.number(&caller, 0), size, zero)
         {
             return Some(object);
         }
@@ -77,20 +110,24 @@ impl Home {
                 break;
             }
             tries += usize::from(in_use > 1);
-            let number = self.number(&cpu, self.turn.load(Ordering::Relaxed).wrapping_add(step));
+            let number = self.number(&caller, self.turn.load(Ordering::Relaxed).wrapping_add(step));
             let heap = self.heap(number)?;
             if let Some(held) = Held::take(heap) {
                 // Only the thread that holds the lock changes it.
                 let allocations = heap.allocations.load(Ordering::Relaxed).wrapping_add(1);
                 heap.allocations.store(allocations, Ordering::Relaxed);
-                if allocations.is_multiple_of(TURN) && in_use > 1 {
+                if allocations.is_multiple_of(TURN) && self.is_shared.load(Ordering::Relaxed) {
                     self.turn.fetch_add(1, Ordering::Relaxed);
                 }
                 // SAFETY: the lock is held.
                 let inner = unsafe { &mut *held.0.inner.get() };
+                inner.heaps = in_use;
                 // SAFETY: as above.
                 let object = unsafe { inner.allocate(heap.address(), size, align, zero) };
                 heap.look(inner);
+                if let Some(object) = object {
+                    inner.handed.allocated(object, || caller(Number::OfThread));
+                }
                 return object;
             }
             if heap.is_lost() {
@@ -98,7 +135,9 @@ impl Home {
                 continue;
             }
             // A second heap is needed when the thread that holds the lock does not run.
-            if in_use < HEAPS && ((step == 0 && self.is_contended(in_use)) || (in_use == 1 && self.is_stuck(step))) {
+            if in_use < MOST_HEAPS.load(Ordering::Relaxed)
+                && ((step == 0 && self.is_contended(in_use)) || (in_use == 1 && self.is_stuck(step)))
+            {
                 // If another thread did so meanwhile, its number stays.
                 let _ = self.in_use.compare_exchange(in_use, in_use * 2, Ordering::Relaxed, Ordering::Relaxed);
             } else if step > 0 || in_use == 1 {
@@ -108,15 +147,39 @@ impl Home {
         None
     }
 
-    /// The number of the heap for the thread on this CPU, `turn` heaps on; without turn, that whose cache it uses.
+    /// The number of the heap for the calling thread, `turn` heaps on; without turn, that whose cache it uses.
     #[inline]
-    pub(super) fn number(&self, cpu: impl Fn() -> usize, turn: usize) -> usize {
+    pub(super) fn number(&self, caller: impl Fn(Number) -> usize, turn: usize) -> usize {
         let in_use = self.in_use.load(Ordering::Relaxed).min(HEAPS);
         if in_use == 1 {
             return 0;
         }
-        let first = (cpu() as u64).wrapping_mul(SPREAD) >> 32;
-        ((first as usize * in_use) >> 32).wrapping_add(turn) % in_use
+        let first = if self.is_shared.load(Ordering::Relaxed) {
+            let spread = (caller(Number::OfCpu) as u64).wrapping_mul(SPREAD) >> 32;
+            (spread as usize * in_use) >> 32
+        } else {
+            caller(Number::OfThread)
+        };
+        first.wrapping_add(turn) % in_use
+    }
+
+    /// Counts a freed object, which another thread than the one that frees it allocated or not. If most are such, the
+    /// threads of a CPU share a heap from then on.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn sample(&self, by_another: bool) {
+        if by_another {
+            self.by_another.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.samples.fetch_add(1, Ordering::Relaxed) + 1 < ENOUGH {
+            return;
+        }
+        self.samples.store(0, Ordering::Relaxed);
+        let are_most = self.by_another.swap(0, Ordering::Relaxed) > ENOUGH / 2;
+        if are_most && !self.is_shared.swap(true, Ordering::Relaxed) {
+            // Those of threads are not those of CPUs.
+            self.caches.end();
+        }
     }
 
     /// About the bytes of the objects in all heaps.

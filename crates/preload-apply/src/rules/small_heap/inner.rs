@@ -10,6 +10,7 @@ use numamma_kernel::sys::PAGE;
 use super::Heap;
 use super::chunk::{ALIGN, is_object, usable};
 use super::emptied::{Emptied, KEPT_EMPTY};
+use super::handed::Handed;
 use super::source::{Extents, Owner, SLACK, SLACK_DIVISOR, Source};
 use super::turnover::Turnover;
 use crate::rules::coming_again::{self, Class, Why};
@@ -43,7 +44,10 @@ pub(super) struct Inner {
     pub(super) core: Dlmalloc<Source>,
     /// Live objects.
     pub(super) objects: usize,
+    /// Heaps of the home that are in use: they have about equal parts of what its objects cost.
+    pub(super) heaps: usize,
     pub(super) turnover: Turnover,
+    pub(super) handed: Handed,
     /// Most bytes in use since the heap was empty, or nearly so.
     peak: usize,
     /// The bytes that were left then.
@@ -68,7 +72,9 @@ impl Inner {
         Inner {
             core: Dlmalloc::new_with_allocator(Source::new(owner, extents)),
             objects: 0,
+            heaps: 1,
             turnover: Turnover::default(),
+            handed: Handed::default(),
             peak: 0,
             rest: 0,
             freed: 0,
@@ -203,7 +209,7 @@ impl Inner {
     #[inline]
     fn needed_again(&mut self, pages: usize) {
         if pages > 0 {
-            self.patience.needed_again(pages);
+            self.patience.needed_again(pages * self.heaps);
             let anew = &self.core.allocator().anew;
             anew.set(anew.get() + pages * PAGE);
         }
@@ -214,7 +220,7 @@ impl Inner {
     #[inline(never)]
     fn is_impatient(&mut self) -> bool {
         let source = self.core.allocator();
-        self.patience.needed_again(source.mapped_again.take() / PAGE);
+        self.patience.needed_again(source.mapped_again.take() / PAGE * self.heaps);
         let is_over = self.patience.is_over(clock::coarse_ns);
         if !is_over {
             self.enter();

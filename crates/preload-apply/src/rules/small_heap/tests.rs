@@ -28,6 +28,17 @@ fn unmap(usable: usize) {
     unsafe { sys::unmap(start as *mut c_void, len) };
 }
 
+impl Heap {
+    /// Frees an object as the thread of the first heap.
+    ///
+    /// # Safety
+    /// As [`Heap::give_up`].
+    unsafe fn free_here(&self, address: usize) {
+        // SAFETY: the caller's promise.
+        unsafe { self.free(address, |_| 0) };
+    }
+}
+
 static LENGTHS: std::sync::Mutex<BTreeMap<usize, usize>> = std::sync::Mutex::new(BTreeMap::new());
 
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
@@ -44,7 +55,7 @@ fn sizes_are_read_from_the_header() {
     let _alone = ALONE.lock().unwrap();
     let home = home();
     for size in (1..4096).step_by(7) {
-        let objects = [(); 3].map(|()| home.allocate(size, 1, false, || 0).unwrap());
+        let objects = [(); 3].map(|()| home.allocate(size, 1, false, |_| 0).unwrap());
         for object in objects {
             assert!(object.is_multiple_of(ALIGN));
             // SAFETY: an object of this heap, written within its size.
@@ -56,7 +67,7 @@ fn sizes_are_read_from_the_header() {
         }
         for object in objects {
             // SAFETY: as above; it is given up here.
-            unsafe { home.heap(0).unwrap().free(object) };
+            unsafe { home.heap(0).unwrap().free_here(object) };
         }
     }
     // SAFETY: no other thread uses the heap.
@@ -69,12 +80,12 @@ fn memory_of_freed_objects_serves_other_sizes_and_is_given_back() {
     let (home, before) = (home(), MAPPED.load(Ordering::Relaxed));
     for size in [40, 100, 333, 1000, 2500, 4000] {
         let objects: Vec<usize> =
-            (0..(16 << 20) / size).map(|_| home.allocate(size, 1, false, || 0).unwrap()).collect();
+            (0..(16 << 20) / size).map(|_| home.allocate(size, 1, false, |_| 0).unwrap()).collect();
         // SAFETY: no other thread uses the heap.
         let mapped = unsafe { (*home.heap(0).unwrap().inner.get()).core.allocator().mapped.get() };
         assert!(mapped < 27 << 20, "{mapped} bytes for 16 MiB of {size} bytes");
         // SAFETY: live objects of this heap.
-        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
+        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free_here(*object) });
     }
     assert!(MAPPED.load(Ordering::Relaxed) <= before + 1, "the last extent may stay");
 }
@@ -84,10 +95,11 @@ fn one_object_keeps_one_extent() {
     let _alone = ALONE.lock().unwrap();
     for size in (16..1100).step_by(16) {
         let (home, before) = (home(), MAPPED.load(Ordering::Relaxed));
-        let stays = home.allocate(size, 1, false, || 0);
-        let objects: Vec<usize> = (0..(2 << 20) / size).map(|_| home.allocate(size, 1, false, || 0).unwrap()).collect();
+        let stays = home.allocate(size, 1, false, |_| 0);
+        let objects: Vec<usize> =
+            (0..(2 << 20) / size).map(|_| home.allocate(size, 1, false, |_| 0).unwrap()).collect();
         // SAFETY: live objects of this heap.
-        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
+        objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free_here(*object) });
         // The first, the last, and what fits into the slack.
         let left = MAPPED.load(Ordering::Relaxed) - before;
         assert!(stays.is_some() && left <= 5, "{size}: {left} extents");
@@ -98,13 +110,13 @@ fn one_object_keeps_one_extent() {
 fn objects_freed_while_the_lock_is_held_come_back() {
     let _alone = ALONE.lock().unwrap();
     let home = home();
-    let objects: Vec<usize> = (0..100).map(|_| home.allocate(64, 1, false, || 0).unwrap()).collect();
+    let objects: Vec<usize> = (0..100).map(|_| home.allocate(64, 1, false, |_| 0).unwrap()).collect();
     let held = Held::take(home.heap(0).unwrap()).unwrap();
     // SAFETY: live objects of this heap.
-    objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
+    objects.iter().for_each(|object| unsafe { home.heap(0).unwrap().free_here(*object) });
     assert!(Held::take(home.heap(0).unwrap()).is_none() && home.in_use.load(Ordering::Relaxed) == 1);
     // Nobody lets the lock go.
-    assert!(home.allocate(64, 1, false, || 0).is_some() && home.in_use.load(Ordering::Relaxed) == 2);
+    assert!(home.allocate(64, 1, false, |_| 0).is_some() && home.in_use.load(Ordering::Relaxed) == 2);
     drop(held);
     // SAFETY: no other thread uses the heap.
     assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 0);
@@ -114,10 +126,10 @@ fn objects_freed_while_the_lock_is_held_come_back() {
 fn an_object_that_is_freed_twice_stops_no_thread() {
     let _alone = ALONE.lock().unwrap();
     let home = home();
-    let objects = [(); 3].map(|()| home.allocate(64, 1, false, || 0).unwrap());
+    let objects = [(); 3].map(|()| home.allocate(64, 1, false, |_| 0).unwrap());
     let held = Held::take(home.heap(0).unwrap()).unwrap();
     // SAFETY: the heap sees the second time.
-    [objects[1], objects[1]].iter().for_each(|object| unsafe { home.heap(0).unwrap().free(*object) });
+    [objects[1], objects[1]].iter().for_each(|object| unsafe { home.heap(0).unwrap().free_here(*object) });
     drop(held);
     // SAFETY: no other thread uses the heap.
     assert_eq!(unsafe { (*home.heap(0).unwrap().inner.get()).objects }, 2);
@@ -135,10 +147,10 @@ fn objects_that_are_to_be_zero_are() {
         let heap = || home.heap(0).unwrap();
         if held[slot].0 != 0 {
             // SAFETY: a live object, which is given up.
-            unsafe { heap().free(held[slot].0) };
+            unsafe { heap().free_here(held[slot].0) };
         }
         let align = if round % 7 == 0 { 512 } else { 1 };
-        let mut object = home.allocate(size, align, true, || 0).unwrap();
+        let mut object = home.allocate(size, align, true, |_| 0).unwrap();
         // SAFETY: an object of `size` bytes.
         let bytes = unsafe { core::slice::from_raw_parts(object as *const u8, size) };
         assert!(bytes.iter().all(|byte| *byte == 0), "{round}: {size} bytes");
@@ -164,7 +176,7 @@ fn threads_get_objects_of_their_own() {
     let work = |mark: u8| {
         let sizes = (0..20_000).map(|round| 8 + (round * 37) % 900);
         let objects: Vec<(usize, usize)> =
-            sizes.filter_map(|size| Some((home.allocate(size, 1, false, || usize::from(mark))?, size))).collect();
+            sizes.filter_map(|size| Some((home.allocate(size, 1, false, |_| usize::from(mark))?, size))).collect();
         for &(object, size) in &objects {
             // SAFETY: an object of `size` bytes that belongs to this thread.
             unsafe { (object as *mut u8).write_bytes(mark, size) };
@@ -201,7 +213,7 @@ fn pages_are_given_back_whatever_objects_left_in_them() {
     let mut objects = [0; 300];
     for _ in 0..3 {
         for object in objects.iter_mut().filter(|object| **object == 0) {
-            *object = home.allocate(BYTES, 1, false, || 0).unwrap();
+            *object = home.allocate(BYTES, 1, false, |_| 0).unwrap();
             // SAFETY: an object of that many bytes.
             unsafe {
                 (*object as *mut u8).write_bytes(1, HOLE.start);
@@ -210,7 +222,7 @@ fn pages_are_given_back_whatever_objects_left_in_them() {
         }
         for (_, object) in objects.iter_mut().enumerate().filter(|(number, _)| number % 10 != 0) {
             // SAFETY: a live object.
-            unsafe { heap().free(core::mem::take(object)) };
+            unsafe { heap().free_here(core::mem::take(object)) };
         }
         // SAFETY: nothing else uses the heap.
         unsafe { (*heap().inner.get()).give_back() };
@@ -224,15 +236,15 @@ fn pages_are_given_back_whatever_objects_left_in_them() {
 fn another_heap_takes_the_place_of_one_that_no_thread_will_unlock() {
     let _alone = ALONE.lock().unwrap();
     let home = home();
-    let object = home.allocate(100, 1, false, || 0).unwrap();
+    let object = home.allocate(100, 1, false, |_| 0).unwrap();
     let lost = home.heap(0).unwrap();
     lost.busy.store(fork_wiped::generation() + 1, Ordering::Relaxed);
-    let others: Vec<usize> = (0..1000).map(|_| home.allocate(100, 1, false, || 0).unwrap()).collect();
+    let others: Vec<usize> = (0..1000).map(|_| home.allocate(100, 1, false, |_| 0).unwrap()).collect();
     assert!(!ptr::eq(home.heap(0).unwrap(), lost) && home.in_use.load(Ordering::Relaxed) == 1);
     // SAFETY: objects of these heaps.
     unsafe {
-        lost.free(object);
-        others.iter().for_each(|object| home.heap(0).unwrap().free(*object));
+        lost.free_here(object);
+        others.iter().for_each(|object| home.heap(0).unwrap().free_here(*object));
         assert_eq!((*home.heap(0).unwrap().inner.get()).objects, 0);
     }
 }
@@ -243,7 +255,7 @@ fn free_keeps_errno() {
     let _alone = ALONE.lock().unwrap();
     let home = home();
     let heap = || home.heap(0).unwrap();
-    let objects: Vec<usize> = (0..1000).map(|_| home.allocate(4000, 1, false, || 0).unwrap()).collect();
+    let objects: Vec<usize> = (0..1000).map(|_| home.allocate(4000, 1, false, |_| 0).unwrap()).collect();
     for object in &objects {
         // SAFETY: locks pages that are mapped.
         unsafe { libc::mlock(*object as *const c_void, 4000) };
@@ -251,7 +263,7 @@ fn free_keeps_errno() {
     errno::set(77);
     for (number, object) in objects.iter().enumerate().filter(|(number, _)| number % 100 != 50) {
         // SAFETY: a live object.
-        unsafe { heap().free(*object) };
+        unsafe { heap().free_here(*object) };
         assert_eq!(errno::get(), 77, "{number}");
     }
     // SAFETY: nothing else uses the heap.
@@ -274,11 +286,11 @@ fn a_patient_heap_gives_way_to_what_is_mapped_elsewhere() {
         if round >= 20 && is_patient() {
             break;
         }
-        objects.extend((objects.len()..COUNT).map(|_| home.allocate(1000, 1, false, || 0).unwrap()));
+        objects.extend((objects.len()..COUNT).map(|_| home.allocate(1000, 1, false, |_| 0).unwrap()));
         // SAFETY: live objects; those of 1,000 bytes are written.
         unsafe {
             objects.iter().for_each(|object| (*object as *mut u8).write_bytes(1, 1000));
-            objects.drain(COUNT / 10..).for_each(|object| heap().free(object));
+            objects.drain(COUNT / 10..).for_each(|object| heap().free_here(object));
         }
     }
     let (now, kept) = (numamma_kernel::clock::coarse_ns(), resident() - before);
@@ -287,17 +299,17 @@ fn a_patient_heap_gives_way_to_what_is_mapped_elsewhere() {
     crate::rules::heap_account::mapped_elsewhere(COUNT / 2 * 1000);
     assert!(heap().release_unused(now) && resident() - before < kept / 4, "of {kept} pages {}", resident() - before);
     // SAFETY: live objects.
-    unsafe { objects.drain(..).for_each(|object| heap().free(object)) };
+    unsafe { objects.drain(..).for_each(|object| heap().free_here(object)) };
 }
 
 /// Allocates and gives up as one thread.
 fn allocated(home: &'static Home, size: usize) -> usize {
-    home.allocate(size, 1, false, || 0).unwrap()
+    home.allocate(size, 1, false, |_| 0).unwrap()
 }
 
 fn give_up(object: usize) {
     // SAFETY: a live object, which is given up.
-    unsafe { Heap::at(Extent::of(object).heap).give_up(object, || 0) };
+    unsafe { Heap::at(Extent::of(object).heap).give_up(object, |_| 0) };
 }
 
 /// A home in which as many objects were freed as make caches worth it; and objects that it has.
@@ -316,7 +328,7 @@ fn freed_objects_are_taken_again_without_the_lock() {
     let held = Held::take(home.heap(0).unwrap()).unwrap();
     objects[..3].iter().for_each(|object| give_up(*object));
     assert!(held.0.returned.load(Ordering::Relaxed).is_null(), "they do not wait for the lock");
-    let zero = home.allocate(100, 1, true, || 0).unwrap();
+    let zero = home.allocate(100, 1, true, |_| 0).unwrap();
     let again = [allocated(home, 104), allocated(home, 89)];
     assert_eq!([again[1], again[0], zero], objects[..3], "the last one first");
     // SAFETY: a live object of 100 bytes.
@@ -325,7 +337,7 @@ fn freed_objects_are_taken_again_without_the_lock() {
     drop(held);
     // Another size, and an alignment, are not there.
     give_up(again[0]);
-    let others = [allocated(home, 200), home.allocate(100, 256, false, || 0).unwrap()];
+    let others = [allocated(home, 200), home.allocate(100, 256, false, |_| 0).unwrap()];
     assert!(!others.contains(&again[0]) && others[1].is_multiple_of(256));
     assert_eq!(allocated(home, 100), again[0]);
     // Freed twice.
@@ -363,7 +375,7 @@ fn an_object_is_in_one_cache_at_a_time() {
     let _alone = ALONE.lock().unwrap();
     let (home, _) = with_caches();
     let slots: Vec<AtomicUsize> = (0..SLOTS).map(|_| AtomicUsize::new(0)).collect();
-    let first = |number: usize| move || number;
+    let first = |number: usize| move |_| number;
     // Each thread marks what it allocates, puts it where any thread finds it, and frees what was there.
     let work = |number: usize| {
         let (mut random, mut damaged) = (number, 0);
