@@ -29,17 +29,17 @@ impl Map {
     /// a program does that scribbles over the channel.
     pub fn put_chunk(&self, chunk: u32) {
         let free = &self.header().free;
+        // Before another thread can take it: counted afterwards, the number of chunks would be below 0 meanwhile.
+        free.count.fetch_add(1, Relaxed);
         let mut top = free.top.load(Relaxed);
         for _ in 0..PUT_TRIES {
             self.link(chunk).store(top as u32, Relaxed);
             match free.top.compare_exchange_weak(top, changed(top, chunk + 1), AcqRel, Relaxed) {
-                Ok(_) => {
-                    free.count.fetch_add(1, Relaxed);
-                    return;
-                }
+                Ok(_) => return,
                 Err(now) => top = now,
             }
         }
+        free.count.fetch_sub(1, Relaxed);
     }
 }
 
