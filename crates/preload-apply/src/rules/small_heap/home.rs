@@ -7,11 +7,12 @@ use numamma_hook::{allocating, errno, sandbox};
 use numamma_kernel::clock;
 use numamma_plan::policy::PolicyKind;
 
+use super::Heap;
 use super::caches::Caches;
 use super::chunk::ALIGN;
+use super::lock::{Held, Locked};
 use super::source::{Extents, Owner};
 use super::turnover::Freed;
-use super::{Heap, Held};
 use crate::rules::patience::{REGRET_PAGES, WINDOW_NS};
 
 /// Most heaps of a home; a power of two. A home uses one heap until threads meet there, and then one for each thread up
@@ -98,7 +99,7 @@ impl Home {
                 }
                 return object;
             }
-            if heap.is_lost() {
+            if heap.lock.is_lost(Heap::process()) {
                 self.new_heap(number, heap)?;
                 continue;
             }
