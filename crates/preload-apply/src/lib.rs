@@ -30,7 +30,6 @@
 // Unit tests leave out the constructor, which reaches all other code.
 #![cfg_attr(test, allow(dead_code))]
 
-mod atomics;
 mod given;
 mod held_files;
 mod hooks;

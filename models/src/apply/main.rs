@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "the models use a part of each file")]
 
+mod alloc;
 #[path = "../atomics.rs"]
 mod atomics;
 #[path = "../explore.rs"]
@@ -18,4 +19,5 @@ extern crate self as numamma_hook;
 fn main() {
     rules::small_heap::run();
     objects::heap_table::run();
+    alloc::run();
 }

@@ -2,7 +2,7 @@
 //!
 //! `models/` runs this file with all interleavings of a few threads.
 
-use crate::atomics::{AtomicU64, Ordering};
+use numamma_hook::atomics::{AtomicU64, Ordering};
 
 /// In the word: there is an object.
 pub const USED: u64 = 1 << 63;

@@ -9,7 +9,7 @@
 use core::array;
 
 use super::chunk::{ALIGN, usable};
-use crate::atomics::{AtomicU64, AtomicUsize, Ordering};
+use numamma_hook::atomics::{AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes of the smallest chunk of dlmalloc, an object with the word before it.
 const SMALLEST: usize = 32;

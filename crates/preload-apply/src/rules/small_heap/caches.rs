@@ -8,8 +8,8 @@ use super::Heap;
 use super::cache::Cache;
 use super::home::HEAPS;
 use super::lock::free_later;
-use crate::atomics::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use crate::rules::extent::Extent;
+use numamma_hook::atomics::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// Objects that are freed in a heap until its home has caches. A cache takes 4 KiB, and what it holds keeps pages from
 /// being given back; by then all calls together have cost the program some milliseconds.

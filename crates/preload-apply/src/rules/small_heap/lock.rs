@@ -6,7 +6,7 @@
 
 use core::ptr;
 
-use crate::atomics::{AtomicPtr, AtomicU32, Ordering, Unshared, fence};
+use numamma_hook::atomics::{AtomicPtr, AtomicU32, Ordering, Unshared, fence};
 
 /// What has a lock.
 pub(super) trait Locked {
