@@ -8,7 +8,7 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 PROGRAMS := $(abspath $(CARGO_TARGET_DIR)/programs)
 
 .DEFAULT_GOAL := build
-.PHONY: help build programs setup test test-long check fmt lint doc book demo bench bench-meter install uninstall clean
+.PHONY: help build programs setup test test-long models memcheck check fmt lint doc book demo bench bench-meter install uninstall clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -48,11 +48,18 @@ test: ## setup, build, check and every test but the long ones, the NUMA lab incl
 	@echo 'make: the tests marked "ignored, long" were left out; they are run by: make test-long'
 
 # Tests marked #[ignore = "long: make test-long"]: each has a short form that `make test` runs.
-test-long: ## the long tests: all machines of the NUMA lab, long random calls, fuzzing, many traces
+test-long: ## the long tests: all machines of the NUMA lab, long random calls, models, valgrind, fuzzing, many traces
 	@scripts/setup build tests
 	$(MAKE) programs
 	$(CARGO) test --workspace --tests --no-fail-fast -- --ignored
+	$(MAKE) models memcheck
 	fuzz/run all 10
+
+models: ## the lock-free parts of the libraries with all orders of their threads (models/)
+	models/run
+
+memcheck: ## the unit tests of the libraries under valgrind
+	scripts/memcheck
 
 demo: ## the whole path on a real example, with its pages before and after
 	@echo 'make demo: builds (1 to 3 minutes the first time), then profiles, advises and places an example (1 minute)'

@@ -42,7 +42,6 @@
 //! puts a chunk back when it has read it. `head` and `tail` count records of one owner.
 
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::MAX_FRAMES;
@@ -202,6 +201,29 @@ pub struct Record {
     pub kind: u32,
 }
 
+impl Record {
+    /// Writes a record into a chunk.
+    ///
+    /// # Safety
+    /// `at` is a record of a mapped chunk that belongs to this thread.
+    #[inline(always)]
+    pub unsafe fn store(at: *mut Record, record: Record) {
+        // SAFETY: the caller's promise.
+        unsafe { at.write(record) };
+    }
+
+    /// Reads a record of a chunk.
+    ///
+    /// # Safety
+    /// `at` is a record of a mapped chunk. A well-behaved writer does not write it meanwhile, and from another one any
+    /// bits are a valid record.
+    #[inline(always)]
+    pub unsafe fn load(at: *const Record) -> Record {
+        // SAFETY: the caller's promise.
+        unsafe { at.read_volatile() }
+    }
+}
+
 /// Kinds of records.
 pub const ALLOC_HEAP: u32 = 1;
 /// See [`ALLOC_HEAP`].
@@ -289,49 +311,6 @@ impl Map {
         // SAFETY: the index is reduced to the table.
         unsafe { &*self.0.add(STACKS_AT).cast::<Frames>().add(id as usize % STACKS) }
     }
-
-    /// Takes a free chunk; `None` when there is none.
-    pub fn take_chunk(&self) -> Option<u32> {
-        let free = &self.header().free;
-        // Acquire pairs with the Release of `put_chunk`: the link of the chunk on top is set.
-        let mut top = free.top.load(Acquire);
-        loop {
-            let chunk = (top as u32).checked_sub(1)?;
-            let next = self.link(chunk).load(Relaxed);
-            match free.top.compare_exchange_weak(top, changed(top, next), AcqRel, Acquire) {
-                Ok(_) => {
-                    free.count.fetch_sub(1, Relaxed);
-                    return Some(chunk);
-                }
-                Err(now) => top = now,
-            }
-        }
-    }
-
-    /// Puts a chunk on the stack of free chunks. Gives up when other threads change the stack all the time, which only
-    /// a program does that scribbles over the channel.
-    pub fn put_chunk(&self, chunk: u32) {
-        let free = &self.header().free;
-        let mut top = free.top.load(Relaxed);
-        for _ in 0..PUT_TRIES {
-            self.link(chunk).store(top as u32, Relaxed);
-            match free.top.compare_exchange_weak(top, changed(top, chunk + 1), AcqRel, Relaxed) {
-                Ok(_) => {
-                    free.count.fetch_add(1, Relaxed);
-                    return;
-                }
-                Err(now) => top = now,
-            }
-        }
-    }
-}
-
-/// Tries to put a chunk back: threads that take chunks collide with the recorder once in a while.
-const PUT_TRIES: usize = 10_000;
-
-/// The word of [`Free::top`] after another change.
-fn changed(top: u64, chunk_plus_1: u32) -> u64 {
-    ((top >> 32).wrapping_add(1) << 32) | u64::from(chunk_plus_1)
 }
 
 /// The records of all chunks, wherever the process has them mapped.

@@ -202,9 +202,8 @@ impl Channel {
             };
             let count = (head - cursor.tail).min((CHUNK - cursor.at) as u64).min((room - out.len()) as u64) as usize;
             for n in cursor.at..cursor.at + count {
-                // SAFETY: n < CHUNK, and the chunk is mapped; a well-behaved writer does not write it again before it
-                // is put back, and from another one any bits are a valid record.
-                let record = unsafe { first.as_ptr().add(n).read_volatile() };
+                // SAFETY: n < CHUNK, and the chunk is mapped; the writer does not write it again before it is put back.
+                let record = unsafe { Record::load(first.as_ptr().add(n)) };
                 match self.event(&record, owner, now_ns) {
                     Some(event) => out.push(event),
                     None => self.invalid += 1,

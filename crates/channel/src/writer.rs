@@ -238,7 +238,7 @@ impl<P: Pool> Writer<P> {
         }
         let next = local.next.get();
         // SAFETY: [next, end) belongs to this thread until the head passes it.
-        unsafe { next.write(record) };
+        unsafe { Record::store(next, record) };
         // SAFETY: at most `end`.
         local.next.set(unsafe { next.add(1) });
         let head = local.head.get().wrapping_add(1);
@@ -313,11 +313,11 @@ impl<P: Pool> Writer<P> {
         let hash = hash(frames);
         let tag = hash >> 32;
         for probe in 0..PROBES {
-            let entry = self.map.table((hash as usize).wrapping_add(probe));
+            let at = (hash as usize).wrapping_add(probe);
             // Acquire pairs with the Release of `insert`: the frames of a visible id are complete.
-            let mut word = entry.load(Acquire);
+            let mut word = self.map.table(at).load(Acquire);
             if word == 0 {
-                word = self.insert(entry, tag, frames);
+                word = self.insert(at, tag, frames);
             }
             let id = word as u32;
             if id == 0 {
@@ -330,10 +330,10 @@ impl<P: Pool> Writer<P> {
         0
     }
 
-    /// Puts a new stack at an empty entry and returns what the entry holds then; 0 when no id is left.
+    /// Puts a new stack at an empty entry of the table and returns what the entry holds then; 0 when no id is left.
     #[cold]
     #[inline(never)]
-    fn insert(&self, entry: &core::sync::atomic::AtomicU64, tag: u64, frames: &[u64]) -> u64 {
+    fn insert(&self, at: usize, tag: u64, frames: &[u64]) -> u64 {
         let next = &self.map.header().next_stack;
         // Ids from `granted` on get memory when the recorder comes to it; the add cannot wrap, because it is made by
         // one thread for each id that it passes.
@@ -350,7 +350,7 @@ impl<P: Pool> Writer<P> {
         }
         let word = tag << 32 | u64::from(id);
         // The thread that loses the race wastes one id; two threads rarely add the same stack at the same time.
-        match entry.compare_exchange(0, word, AcqRel, Acquire) {
+        match self.map.table(at).compare_exchange(0, word, AcqRel, Acquire) {
             Ok(_) => word,
             Err(other) => other,
         }

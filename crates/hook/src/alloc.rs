@@ -8,11 +8,14 @@
 //! Where there is no memory, the work that asks for it is abandoned (see [`own_stack`]). A block is therefore only
 //! asked for on a stack of the library: elsewhere Rust would end the program.
 
+mod freed_blocks;
+
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use crate::{own_stack, sys};
+use freed_blocks::FreedBlocks;
 
 /// Bytes mapped at a time.
 const CHUNK: usize = 512 << 10;
@@ -27,64 +30,17 @@ const LARGE: usize = CHUNK / 4;
 /// Alignment of every block, and the bytes of the smallest.
 const SMALLEST: usize = 16;
 
-/// A freed block.
-struct Free {
-    next: *mut Free,
-}
-
-/// Freed blocks by the logarithm of their size. A thread takes a whole list and puts the rest back, so that no thread
-/// reads a block that another one takes at the same time; a thread that finds the list empty takes a new block.
-static FREED: [AtomicPtr<Free>; LARGE.trailing_zeros() as usize + 1] =
-    [const { AtomicPtr::new(core::ptr::null_mut()) }; LARGE.trailing_zeros() as usize + 1];
+/// Freed blocks by the logarithm of their size.
+static FREED: [FreedBlocks; LARGE.trailing_zeros() as usize + 1] =
+    [const { FreedBlocks::new() }; LARGE.trailing_zeros() as usize + 1];
 
 /// Bytes of the block for `size` bytes, less than [`LARGE`] or that.
 fn rounded(size: usize) -> usize {
     size.next_power_of_two().max(SMALLEST)
 }
 
-fn list(size: usize) -> Option<&'static AtomicPtr<Free>> {
+fn list(size: usize) -> Option<&'static FreedBlocks> {
     FREED.get(rounded(size).trailing_zeros() as usize)
-}
-
-/// A freed block of the size for `size` bytes.
-fn reuse(size: usize) -> Option<*mut u8> {
-    let list = list(size)?;
-    if list.load(Ordering::Relaxed).is_null() {
-        return None;
-    }
-    // Acquire pairs with the Release of `give_back`: the whole list belongs to this thread from here on.
-    let first = list.swap(core::ptr::null_mut(), Ordering::Acquire);
-    if first.is_null() {
-        return None;
-    }
-    // SAFETY: the blocks of a taken list are live, linked, and used by no other thread.
-    unsafe {
-        let rest = (*first).next;
-        if !rest.is_null() {
-            let empty = core::ptr::null_mut();
-            if list.compare_exchange(empty, rest, Ordering::Release, Ordering::Relaxed).is_err() {
-                let mut last = rest;
-                while !(*last).next.is_null() {
-                    last = (*last).next;
-                }
-                give_back(list, rest, last);
-            }
-        }
-    }
-    Some(first.cast())
-}
-
-/// Puts the linked blocks from `first` to `last` on `list`.
-///
-/// # Safety
-/// The blocks belong to the caller.
-unsafe fn give_back(list: &AtomicPtr<Free>, first: *mut Free, last: *mut Free) {
-    // Release: a thread that takes the list sees the links. The closure never refuses, so the result is not needed.
-    let _ = list.fetch_update(Ordering::Release, Ordering::Relaxed, |head| {
-        // SAFETY: the caller's promise.
-        unsafe { (*last).next = head };
-        Some(first)
-    });
 }
 
 /// Declared by each cdylib: `#[global_allocator] static PRIVATE: Private = Private;`
@@ -189,7 +145,7 @@ fn obtain(layout: Layout) -> *mut u8 {
         return sys::map_anonymous(layout.size()).map_or(core::ptr::null_mut(), |p| p.cast());
     }
     if layout.align() <= SMALLEST
-        && let Some(block) = reuse(layout.size())
+        && let Some(block) = list(layout.size()).and_then(FreedBlocks::take)
     {
         return block;
     }
@@ -232,7 +188,7 @@ unsafe impl GlobalAlloc for Private {
             if !move_end(block, rounded(layout.size()), 0)
                 && let Some(list) = list(layout.size())
             {
-                give_back(list, block.cast(), block.cast());
+                list.put(block);
             }
         }
     }

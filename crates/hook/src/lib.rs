@@ -19,6 +19,7 @@ compile_error!(
 
 pub mod alloc;
 pub mod allocating;
+pub mod atomics;
 pub mod beside_recorder;
 pub mod blocked_signal;
 pub mod bootstrap_arena;

@@ -17,6 +17,8 @@
 //! unmapping to the mover, whose `end_step` then fails. Neither waits. The address cannot be reused meanwhile, because
 //! the mapping still exists.
 
+mod slot;
+
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use numamma_kernel::sys::{self, PAGE};
@@ -24,13 +26,12 @@ use numamma_kernel::sys::{self, PAGE};
 use super::backing::{Backing, Touched};
 use super::heap::colour;
 use super::object::Object;
+use slot::{MOVING, Slot, USED};
 
 const BITS: u32 = 12;
 const WIDTH: usize = 1 << BITS;
 /// Bits of a word.
 const WORD: usize = u64::BITS as usize;
-const USED: u64 = 1 << 63;
-const MOVING: u64 = 1 << 62;
 const WAITING: u64 = 1 << 61;
 /// In the word for the size: realloc made the object larger, see [`note`].
 pub const GROWN: u64 = 1 << 63;
@@ -61,11 +62,6 @@ const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
 pub const NO_RULE: usize = (1 << RULE_BITS) - 1;
 /// Most rules of a policy: as many as a slot can number.
 pub const MAX_RULES: usize = NO_RULE;
-
-struct Slot {
-    size: AtomicU64,
-    meta: AtomicU64,
-}
 
 struct Leaf {
     /// A bit for each slot that has ever been used.
@@ -225,9 +221,7 @@ pub fn insert(object: &Object) -> bool {
     let changed = if object.backing.changed { CHANGED } else { 0 };
     let colour = u64::from(object.colour / colour::STEP as u16) << COLOUR_SHIFT;
     let touched = u64::from(object.backing.touched.bits()) << TOUCHED_SHIFT;
-    slot.size.store(object.size as u64 | colour | changed | touched, Ordering::Relaxed);
-    // Release pairs with the Acquire of `find` and `take`: a thread that sees the slot used sees its size.
-    slot.meta.store(word_of(object), Ordering::Release);
+    slot.fill(object.size as u64 | colour | changed | touched, word_of(object));
     true
 }
 
@@ -240,60 +234,45 @@ fn starts_at(address: usize, slot: &Slot) -> bool {
 #[inline]
 pub fn find(address: usize) -> Option<Object> {
     let slot = existing(address)?;
-    let meta = slot.meta.load(Ordering::Acquire);
-    (meta & USED != 0 && starts_at(address, slot)).then(|| in_slot(address, slot, meta))
+    let meta = slot.word()?;
+    starts_at(address, slot).then(|| in_slot(address, slot, meta))
 }
 
 /// Removes and returns the placed object whose first byte is at `address`, and whether the mover is working on it. Only
 /// one of two concurrent callers gets the object.
 pub fn take(address: usize) -> Option<(Object, bool)> {
     let slot = existing(address)?;
-    // Acquire: the size belongs to the word.
-    if slot.meta.load(Ordering::Acquire) & USED == 0 || !starts_at(address, slot) {
+    slot.word()?;
+    if !starts_at(address, slot) {
         return None;
     }
-    let meta = slot.meta.swap(0, Ordering::AcqRel);
-    (meta & USED != 0).then(|| (in_slot(address, slot, meta), meta & MOVING != 0))
+    let meta = slot.take()?;
+    Some((in_slot(address, slot, meta), meta & MOVING != 0))
 }
 
 /// As [`take`], for an object that stays alive: `None` also while the mover is working on it, as far as `may_move` says
 /// that there is one.
 pub fn take_unless_moving(address: usize, may_move: bool) -> Option<Object> {
     let slot = existing(address)?;
-    let meta = slot.meta.load(Ordering::Acquire);
-    if meta & USED == 0 || !starts_at(address, slot) || (may_move && meta & MOVING != 0) {
+    let meta = slot.word()?;
+    if !starts_at(address, slot) || (may_move && meta & MOVING != 0) {
         return None;
     }
-    slot.meta.compare_exchange(meta, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
-    Some(in_slot(address, slot, meta))
+    slot.take_if(meta).then(|| in_slot(address, slot, meta))
 }
 
 /// Begins a step of the mover on the object at `address`; `None` when it was released. For one mover at a time; see the
 /// top of this file.
 pub fn begin_step(address: usize) -> Option<Object> {
     let slot = existing(address)?;
-    let mut meta = slot.meta.load(Ordering::Acquire);
-    while meta & USED != 0 {
-        // Acquire: the size was stored before the word. In a forked child the word may still hold `moving` of the
-        // parent.
-        match slot.meta.compare_exchange(meta, meta | MOVING, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => return Some(in_slot(address, slot, meta)),
-            Err(now) => meta = now,
-        }
-    }
-    None
+    slot.begin_step().map(|meta| in_slot(address, slot, meta))
 }
 
 /// Ends the step on `before` (from [`begin_step`]) and stores `after`. False when the program freed the object
 /// meanwhile: then the mover must unmap its memory.
 #[must_use]
 pub fn end_step(before: &Object, after: &Object) -> bool {
-    // Release pairs with the Acquire of `take`: a thread that frees the object later sees the work of the mover.
-    existing(before.base).is_some_and(|slot| {
-        slot.meta
-            .compare_exchange(word_of(before) | MOVING, word_of(after), Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-    })
+    existing(before.base).is_some_and(|slot| slot.end_step(word_of(before), word_of(after)))
 }
 
 /// Changes the size of a live object that keeps its address.

@@ -8,7 +8,7 @@
 //! `SLACK` and `KEPT_EMPTY`). What all heaps keep together is bounded, too: see [`super::heap_account`] and
 //! [`super::coming_again`]; but a heap that needs again what it gave back is [patient](super::patience).
 //!
-//! A heap has a lock for which no thread waits long. A thread that cannot take it allocates from another heap of the
+//! A heap has a [`lock`] for which no thread waits long. A thread that cannot take it allocates from another heap of the
 //! home, or puts the object to be freed on a list that the holder of the lock empties. Of a child that was forked while
 //! another thread held the lock, that heap gets no object any more and frees none: the lock has the number of the
 //! process that took it ([`fork_wiped::generation`]), and another heap takes the place of one whose holder does not
@@ -23,12 +23,13 @@ mod emptied;
 mod handed;
 pub mod home;
 mod inner;
+mod lock;
 pub mod source;
 mod turnover;
 
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering, fence};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use numamma_hook::{errno, fork_wiped, sandbox};
 use numamma_kernel::sys;
@@ -38,6 +39,7 @@ use super::coming_again::{Link, Why};
 use super::extent::HeapAddress;
 use home::{Home, Number};
 use inner::Inner;
+use lock::{Held, Lock, Locked};
 
 /// The addresses of all extents.
 pub static WINDOW: Window = Window::new();
@@ -47,10 +49,6 @@ const SPINS: usize = 30;
 /// Looks after which a thread waits for the holder, which seems not to run; and for how long each time, ns.
 const LOOKS: usize = 4;
 const WAIT_NS: i64 = 200_000;
-/// A freed object that waits for the lock of its heap.
-struct Free {
-    next: *mut Free,
-}
 
 /// In a cache line of its own: other threads read it while the rest of the heap changes.
 #[repr(align(64))]
@@ -61,67 +59,41 @@ struct Apart<T>(T);
 pub struct Heap {
     /// The home that it is part of.
     home: Apart<&'static Home>,
-    /// The lock: 0, or the number of the process in which a thread holds it.
-    busy: AtomicU32,
-    /// Not 0 while a thread may wait for the lock, see [`Heap::let_go_on`]. Who lets the lock go wakes it.
-    waiters: AtomicU32,
+    lock: Lock,
     /// Objects that were allocated, modulo 2^32.
     allocations: AtomicU32,
     /// Bytes of all objects when there were last half or twice as many as at the time before.
     used: AtomicUsize,
-    /// Objects that were freed while another thread held the lock.
-    returned: AtomicPtr<Free>,
     link: Link,
     inner: UnsafeCell<Inner>,
 }
 
-// SAFETY: `inner` is only touched by the thread that holds `busy`.
+// SAFETY: `inner` is only touched by the thread that holds `lock`.
 unsafe impl Sync for Heap {}
 
-/// The lock of a heap; released on drop.
-struct Held<'a>(&'a Heap);
-
-impl Held<'_> {
-    /// Locks `heap` if no other thread holds it.
-    fn take(heap: &Heap) -> Option<Held<'_>> {
-        // The load keeps the cache line shared while another thread holds the lock.
-        let free = heap.busy.load(Ordering::Relaxed) == 0 && heap.lock();
-        // then_some would make a Held and drop it, which unlocks.
-        free.then(|| Held(heap))
+impl Locked for Heap {
+    #[inline(always)]
+    fn lock(&self) -> &Lock {
+        &self.lock
     }
 
-    fn free_returned(&self) {
-        // Acquire pairs with the Release of the pushes; the whole list belongs to this thread from here on.
-        let mut object = self.0.returned.swap(ptr::null_mut(), Ordering::Acquire);
-        while !object.is_null() {
-            // SAFETY: a freed object that only this list knows; the lock is held.
-            unsafe {
-                let next = (*object).next;
-                if !(*self.0.inner.get()).free(object as usize) {
-                    return; // an object that was put on the list twice leads in a circle
-                }
-                object = next;
-            }
-        }
+    #[inline(always)]
+    fn process() -> u32 {
+        fork_wiped::generation()
     }
-}
 
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        loop {
-            if !self.0.returned.load(Ordering::Relaxed).is_null() {
-                self.free_returned();
-            }
-            self.0.busy.store(0, Ordering::Release);
-            // Pairs with the fence of `Heap::free_later`: either this thread sees the object that was returned
-            // meanwhile, or the thread that returned it sees the lock free.
-            fence(Ordering::SeqCst);
-            if self.0.waiters.load(Ordering::Relaxed) != 0 {
-                self.0.wake();
-            }
-            if self.0.returned.load(Ordering::Relaxed).is_null() || !self.0.lock() {
-                return;
-            }
+    unsafe fn free_returned(&self, address: usize) -> bool {
+        // SAFETY: the caller's promises.
+        unsafe { (*self.inner.get()).free(address) }
+    }
+
+    /// A thread that is about to wait does so for [`WAIT_NS`] at most.
+    #[cold]
+    fn wake(&self) {
+        let _errno = errno::Saved::now();
+        self.lock.waiters.store(0, Ordering::Relaxed);
+        if !sandbox::entered() {
+            sys::wake_all(&self.lock.busy);
         }
     }
 }
@@ -129,7 +101,7 @@ impl Drop for Held<'_> {
 impl Heap {
     fn new(home: &'static Home) -> Heap {
         let inner = UnsafeCell::new(Inner::new(home.owner, home.extents));
-        let (busy, waiters, allocations, used, returned) = Default::default();
+        let (lock, allocations, used) = Default::default();
         let link = Link::new(|heap, why| {
             // SAFETY: the address that the heap entered the list with.
             let heap = unsafe { Heap::at(heap) };
@@ -138,7 +110,7 @@ impl Heap {
                 Why::Needed | Why::Forks => heap.release(why),
             }
         });
-        Heap { home: Apart(home), busy, waiters, allocations, used, returned, link, inner }
+        Heap { home: Apart(home), lock, allocations, used, link, inner }
     }
 
     /// What names the heap where it is not known.
@@ -153,17 +125,6 @@ impl Heap {
     pub unsafe fn at(address: HeapAddress) -> &'static Heap {
         // SAFETY: the caller's promise; a heap is never freed.
         unsafe { &*(address.0 as *const Heap) }
-    }
-
-    #[inline]
-    fn lock(&self) -> bool {
-        self.busy.compare_exchange(0, fork_wiped::generation(), Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    /// Whether a thread holds the lock that does not exist in this process.
-    #[cold]
-    fn is_lost(&self) -> bool {
-        ![0, fork_wiped::generation()].contains(&self.busy.load(Ordering::Relaxed))
     }
 
     /// The object at `address` with `size` bytes; `None` when the heap is in use or gets no memory: it is as it was.
@@ -182,12 +143,12 @@ impl Heap {
     fn let_go_on(&self, step: usize) {
         if step >= LOOKS && !sandbox::entered() {
             let _errno = errno::Saved::now();
-            let holder = self.busy.load(Ordering::Relaxed);
+            let holder = self.lock.busy.load(Ordering::Relaxed);
             if holder != 0 {
                 // Pairs with the fence of `Held::drop`: if the lock is let go after this, its holder sees the waiter;
                 // if before, the kernel sees another value than `holder`.
-                self.waiters.store(1, Ordering::SeqCst);
-                sys::wait_while(&self.busy, holder, WAIT_NS);
+                self.lock.waiters.store(1, Ordering::SeqCst);
+                sys::wait_while(&self.lock.busy, holder, WAIT_NS);
             }
             return;
         }
@@ -195,20 +156,10 @@ impl Heap {
             sys::yield_now();
         }
         for _ in 0..SPINS {
-            if self.busy.load(Ordering::Relaxed) == 0 {
+            if self.lock.busy.load(Ordering::Relaxed) == 0 {
                 return;
             }
             core::hint::spin_loop();
-        }
-    }
-
-    /// Wakes the threads that wait for the lock. One that is about to wait does so for [`WAIT_NS`] at most.
-    #[cold]
-    fn wake(&self) {
-        let _errno = errno::Saved::now();
-        self.waiters.store(0, Ordering::Relaxed);
-        if !sandbox::entered() {
-            sys::wake_all(&self.busy);
         }
     }
 
@@ -262,7 +213,7 @@ impl Heap {
     unsafe fn free(&self, address: usize, caller: impl Fn(Number) -> usize) {
         let Some(held) = Held::take(self) else {
             // SAFETY: the caller's promise.
-            unsafe { self.free_later(address) };
+            unsafe { lock::free_later(self, address) };
             return;
         };
         // SAFETY: the lock is held.
@@ -292,26 +243,6 @@ impl Heap {
         self.used.store(used, Ordering::Relaxed);
         let home = self.home.0;
         home.caches.are_on() && home.caches.have_shrunk(home.used())
-    }
-
-    /// Leaves an object to the thread that holds the lock, to be freed; is that itself where none does.
-    ///
-    /// # Safety
-    /// As [`Heap::give_up`].
-    unsafe fn free_later(&self, address: usize) {
-        let object = address as *mut Free;
-        let mut head = self.returned.load(Ordering::Relaxed);
-        loop {
-            // SAFETY: the object is not used any more and at least as large as a pointer.
-            unsafe { object.write(Free { next: head }) };
-            // Release: the thread that takes the list sees the link.
-            match self.returned.compare_exchange_weak(head, object, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => break,
-                Err(now) => head = now,
-            }
-        }
-        fence(Ordering::SeqCst); // see the drop of `Held`
-        drop(Held::take(self));
     }
 }
 

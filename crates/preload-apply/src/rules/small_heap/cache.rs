@@ -7,16 +7,16 @@
 //! any thread.
 
 use core::array;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::chunk::{ALIGN, usable};
+use numamma_hook::atomics::{AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes of the smallest chunk of dlmalloc, an object with the word before it.
 const SMALLEST: usize = 32;
 /// Classes of objects, by the bytes of their chunks in steps of [`ALIGN`]: as many as glibc's cache has.
-const CLASSES: usize = 64;
+const CLASSES: usize = if cfg!(loom) { 1 } else { 64 };
 /// Most objects of a class: their addresses are in one cache line.
-const PLACES: usize = 8;
+const PLACES: usize = if cfg!(loom) { 2 } else { 8 };
 /// Bytes that the objects of a class take, those of the smallest ones less: half of what glibc's cache takes of the
 /// largest. So the cache of a heap holds at most 115 KiB.
 const MOST_BYTES: usize = 2048;

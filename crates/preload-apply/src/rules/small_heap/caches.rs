@@ -1,14 +1,15 @@
 //! When a home keeps freed objects in [caches](super::cache), and when these give them to the heaps.
 
-use core::ptr;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+use core::{array, ptr};
 
 use numamma_hook::{allocating, errno, sandbox};
 
 use super::Heap;
 use super::cache::Cache;
 use super::home::HEAPS;
+use super::lock::free_later;
 use crate::rules::extent::Extent;
+use numamma_hook::atomics::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 /// Objects that are freed in a heap until its home has caches. A cache takes 4 KiB, and what it holds keeps pages from
 /// being given back; by then all calls together have cost the program some milliseconds.
@@ -17,12 +18,12 @@ pub(super) const WORTH: u32 = 1 << 14;
 /// freed.
 pub(super) const LEAST: usize = 256;
 /// Caches of all homes: together they hold at most 29 MiB, of programs whose objects have all sizes.
-const MOST_CACHES: usize = 256;
+const MOST_CACHES: usize = if cfg!(loom) { usize::MAX } else { 256 };
 /// The caches of a home whose objects take less than this part (1/4) of the bytes that they took are emptied.
 const SHRUNK_DIVISOR: usize = 4;
 
 /// Caches that there are.
-static MADE: AtomicUsize = AtomicUsize::new(0);
+static MADE: core::sync::atomic::AtomicUsize = core::sync::atomic::AtomicUsize::new(0);
 
 /// The caches of a home: each is made when it is first used, and stays.
 pub(super) struct Caches {
@@ -36,8 +37,8 @@ pub(super) struct Caches {
 
 impl Caches {
     /// None.
-    pub(super) const fn new() -> Caches {
-        let each = [const { AtomicPtr::new(ptr::null_mut()) }; HEAPS];
+    pub(super) fn new() -> Caches {
+        let each = array::from_fn(|_| AtomicPtr::new(ptr::null_mut()));
         Caches { are_on: AtomicBool::new(false), most: AtomicUsize::new(0), each }
     }
 
@@ -137,6 +138,6 @@ fn can_be_more() -> bool {
 fn empty(cache: &Cache) {
     for address in cache.take_all() {
         // SAFETY: an object in an extent of a heap; nobody else has it.
-        unsafe { Heap::at(Extent::of(address).heap).free_later(address) };
+        unsafe { free_later(Heap::at(Extent::of(address).heap), address) };
     }
 }

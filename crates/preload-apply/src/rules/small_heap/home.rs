@@ -6,10 +6,11 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering
 use numamma_hook::{allocating, errno, sandbox};
 use numamma_plan::policy::PolicyKind;
 
+use super::Heap;
 use super::caches::Caches;
 use super::chunk::ALIGN;
+use super::lock::{Held, Locked};
 use super::source::{Extents, Owner};
-use super::{Heap, Held};
 
 /// Most heaps of a home; a power of two. A home uses one heap until threads meet there, and then ever more.
 pub(super) const HEAPS: usize = 64;
@@ -130,7 +131,7 @@ impl Home {
                 }
                 return object;
             }
-            if heap.is_lost() {
+            if heap.lock.is_lost(Heap::process()) {
                 self.new_heap(number, heap)?;
                 continue;
             }

@@ -238,7 +238,7 @@ fn another_heap_takes_the_place_of_one_that_no_thread_will_unlock() {
     let home = home();
     let object = home.allocate(100, 1, false, |_| 0).unwrap();
     let lost = home.heap(0).unwrap();
-    lost.busy.store(fork_wiped::generation() + 1, Ordering::Relaxed);
+    lost.lock.busy.store(fork_wiped::generation() + 1, Ordering::Relaxed);
     let others: Vec<usize> = (0..1000).map(|_| home.allocate(100, 1, false, |_| 0).unwrap()).collect();
     assert!(!ptr::eq(home.heap(0).unwrap(), lost) && home.in_use.load(Ordering::Relaxed) == 1);
     // SAFETY: objects of these heaps.
@@ -327,7 +327,7 @@ fn freed_objects_are_taken_again_without_the_lock() {
     let (home, objects) = with_caches();
     let held = Held::take(home.heap(0).unwrap()).unwrap();
     objects[..3].iter().for_each(|object| give_up(*object));
-    assert!(held.0.returned.load(Ordering::Relaxed).is_null(), "they do not wait for the lock");
+    assert!(held.0.lock.returned.load(Ordering::Relaxed).is_null(), "they do not wait for the lock");
     let zero = home.allocate(100, 1, true, |_| 0).unwrap();
     let again = [allocated(home, 104), allocated(home, 89)];
     assert_eq!([again[1], again[0], zero], objects[..3], "the last one first");

@@ -1,0 +1,3 @@
+//! As the folder of the apply library.
+
+pub mod heap_table;
