@@ -36,7 +36,7 @@ use numamma_kernel::sys;
 use numamma_kernel::window::Window;
 
 use super::coming_again::{Link, Why};
-use super::extent::HeapAddress;
+use super::extent::{Extent, HeapAddress};
 use home::{Home, Number};
 use inner::Inner;
 use lock::{Held, Lock, Locked};
@@ -244,6 +244,15 @@ impl Heap {
         let home = self.home.0;
         home.caches.are_on() && home.caches.have_shrunk(home.used())
     }
+}
+
+/// Gives an object to its heap, for which this thread does not wait.
+///
+/// # Safety
+/// It is an object in an extent of a heap that nobody else has.
+unsafe fn give_back(address: usize) {
+    // SAFETY: the caller's promise; the header of the extent names its heap.
+    unsafe { lock::free_later(Heap::at(Extent::of(address).heap), address) };
 }
 
 #[cfg(test)]

@@ -16,11 +16,6 @@ use std::sync::atomic::{AtomicUsize, Ordering as StdOrdering};
 use crate::atomics::{Ordering, Unshared};
 use lock::{Free, Held, Lock, Locked, free_later};
 
-mod home {
-    /// Heaps of a home.
-    pub const HEAPS: usize = 1;
-}
-
 /// Most objects of a model.
 const OBJECTS: usize = 3;
 
@@ -34,11 +29,16 @@ struct Object {
     number: usize,
 }
 
-/// The heap of this execution, see [`heap_of_all`].
+/// The heap of this execution.
 static HEAP: AtomicUsize = AtomicUsize::new(0);
 
-pub fn heap_of_all() -> usize {
-    HEAP.load(StdOrdering::Relaxed)
+/// As `give_back` of the library. All objects belong to one heap.
+///
+/// # Safety
+/// As there.
+unsafe fn give_back(address: usize) {
+    // SAFETY: a heap of this execution, which lives as long; the caller's promise.
+    unsafe { free_later(&*(HEAP.load(StdOrdering::Relaxed) as *const Heap), address) };
 }
 
 /// A heap whose objects are all allocated at the beginning. It lives for one execution.
@@ -88,15 +88,6 @@ impl Heap {
             Box::leak(Box::new(Heap { lock: Lock::default(), freed, objects: std::array::from_fn(object) }));
         HEAP.store(std::ptr::from_ref(heap) as usize, StdOrdering::Relaxed);
         heap
-    }
-
-    /// As `Heap::at` of the library.
-    ///
-    /// # Safety
-    /// As there.
-    unsafe fn at(address: usize) -> &'static Heap {
-        // SAFETY: the caller's promise.
-        unsafe { &*(address as *const Heap) }
     }
 
     /// The address of an object, as the program knows it.

@@ -4,19 +4,11 @@ use core::{array, ptr};
 
 use numamma_hook::{allocating, errno, sandbox};
 
-use super::Heap;
 use super::cache::Cache;
-use super::home::HEAPS;
-use super::lock::free_later;
-use crate::rules::extent::Extent;
 use numamma_hook::atomics::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-/// Objects that are freed in a heap until its home has caches. A cache takes 4 KiB, and what it holds keeps pages from
-/// being given back; by then all calls together have cost the program some milliseconds.
-pub(super) const WORTH: u32 = 1 << 14;
-/// Objects that a heap has to have then, several times what a cache holds of one size: the last ones of a heap are
-/// freed.
-pub(super) const LEAST: usize = 256;
+/// Most heaps of a home, and so caches; a power of two. A home uses one heap until threads meet there, and then ever more.
+pub(super) const HEAPS: usize = if cfg!(loom) { 1 } else { 64 };
 /// Caches of all homes: together they hold at most 29 MiB, of programs whose objects have all sizes.
 const MOST_CACHES: usize = if cfg!(loom) { usize::MAX } else { 256 };
 /// The caches of a home whose objects take less than this part (1/4) of the bytes that they took are emptied.
@@ -33,13 +25,18 @@ pub(super) struct Caches {
     most: AtomicUsize,
     /// That of each heap. Null before.
     each: [AtomicPtr<Cache>; HEAPS],
+    /// Gives an object to its heap, for which no thread waits.
+    ///
+    /// # Safety
+    /// It is an object in an extent of a heap, and nobody else has it.
+    give_back: unsafe fn(usize),
 }
 
 impl Caches {
-    /// None.
-    pub(super) fn new() -> Caches {
+    /// None. `give_back` is as in [`Caches`].
+    pub(super) fn new(give_back: unsafe fn(usize)) -> Caches {
         let each = array::from_fn(|_| AtomicPtr::new(ptr::null_mut()));
-        Caches { are_on: AtomicBool::new(false), most: AtomicUsize::new(0), each }
+        Caches { are_on: AtomicBool::new(false), most: AtomicUsize::new(0), each, give_back }
     }
 
     /// Whether there may be objects in them.
@@ -81,7 +78,7 @@ impl Caches {
         }
         // Either this sees that the caches are being emptied, or that sees the object: all four accesses are SeqCst.
         if !self.are_on.load(Ordering::SeqCst) {
-            empty(cache);
+            self.empty(cache);
         }
         true
     }
@@ -124,20 +121,20 @@ impl Caches {
     #[inline(never)]
     pub(super) fn end(&self) {
         self.are_on.store(false, Ordering::SeqCst);
-        self.all().for_each(empty);
+        self.all().for_each(|cache| self.empty(cache));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn empty(&self, cache: &Cache) {
+        for address in cache.take_all() {
+            // SAFETY: an object in an extent of a heap; nobody else has it.
+            unsafe { (self.give_back)(address) };
+        }
     }
 }
 
 /// Threads that make one at the same time may make some more.
 fn can_be_more() -> bool {
     MADE.load(Ordering::Relaxed) < MOST_CACHES
-}
-
-#[cold]
-#[inline(never)]
-fn empty(cache: &Cache) {
-    for address in cache.take_all() {
-        // SAFETY: an object in an extent of a heap; nobody else has it.
-        unsafe { free_later(Heap::at(Extent::of(address).heap), address) };
-    }
 }

@@ -6,14 +6,12 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering
 use numamma_hook::{allocating, errno, sandbox};
 use numamma_plan::policy::PolicyKind;
 
-use super::Heap;
-use super::caches::Caches;
+use super::caches::{Caches, HEAPS};
 use super::chunk::ALIGN;
 use super::lock::{Held, Locked};
 use super::source::{Extents, Owner};
+use super::{Heap, give_back};
 
-/// Most heaps of a home; a power of two. A home uses one heap until threads meet there, and then ever more.
-pub(super) const HEAPS: usize = 64;
 /// Heaps of a home for each CPU, about: of more threads than CPUs some that are interrupted hold the lock of a heap. Each
 /// heap fragments on its own: 400,000 blocks whose sizes changed took 1.4 times the memory of glibc with up to 32 heaps for
 /// each CPU, 1.25 times with 8, and about the same with 4.
@@ -84,7 +82,7 @@ impl Home {
     pub fn new(owner: Owner, extents: Extents) -> Home {
         let (met, looked, samples, by_another, is_shared, turn, stuck) = Default::default();
         let heaps = [const { AtomicPtr::new(ptr::null_mut()) }; HEAPS];
-        let (in_use, caches) = (AtomicUsize::new(1), Caches::new());
+        let (in_use, caches) = (AtomicUsize::new(1), Caches::new(give_back));
         Home { owner, extents, in_use, met, looked, samples, by_another, is_shared, turn, stuck, heaps, caches }
     }
 

@@ -12,15 +12,12 @@ use super::chunk::{ALIGN, is_object, usable};
 use super::emptied::{Emptied, KEPT_EMPTY};
 use super::handed::Handed;
 use super::source::{Extents, Owner, SLACK, SLACK_DIVISOR, Source};
-use super::turnover::Turnover;
+use super::turnover::{HAS_OBJECTS, Turnover};
 use crate::rules::coming_again::{self, Class, Why};
 use crate::rules::extent::{Extent, HeapAddress};
 use crate::rules::heap_account::{self, Part};
 use crate::rules::patience::Patience;
 
-/// Objects with which a heap counts as one that is in use. With fewer it keeps its part of [`EMPTY_BYTES`]: a cache
-/// line that all threads would write if each of them allocated and freed one object at a time.
-pub(super) const HAS_OBJECTS: usize = 64;
 /// An empty heap is given up when this many times as much as it keeps was allocated and freed elsewhere.
 const UNUSED: usize = 8;
 /// However patient a heap is, it gives back what it keeps when this part (1/4) of that was mapped elsewhere while it

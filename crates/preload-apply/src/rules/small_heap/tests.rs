@@ -9,7 +9,7 @@ use super::chunk::{ALIGN, usable};
 use super::home::Home;
 use super::source::{Extents, Owner};
 use super::*;
-use crate::rules::extent::{Extent, HEADER};
+use crate::rules::extent::HEADER;
 
 fn map(_: &Owner, heap: HeapAddress, len: usize, _: bool) -> Option<(usize, usize)> {
     MAPPED.fetch_add(1, Ordering::Relaxed);
@@ -315,8 +315,8 @@ fn give_up(object: usize) {
 /// A home in which as many objects were freed as make caches worth it; and objects that it has.
 fn with_caches() -> (&'static Home, Vec<usize>) {
     let home = home();
-    let objects: Vec<usize> = (0..2 * caches::LEAST).map(|_| allocated(home, 100)).collect();
-    (0..caches::WORTH).for_each(|_| give_up(allocated(home, 100)));
+    let objects: Vec<usize> = (0..2 * turnover::LEAST).map(|_| allocated(home, 100)).collect();
+    (0..turnover::WORTH).for_each(|_| give_up(allocated(home, 100)));
     assert!(home.caches.are_on());
     (home, objects)
 }

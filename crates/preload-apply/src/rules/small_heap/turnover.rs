@@ -1,7 +1,14 @@
 //! What a heap counts to know when caches are worth it, and when they are not any more.
 
-use super::caches::{LEAST, WORTH};
-use super::inner::HAS_OBJECTS;
+/// Objects that are freed in a heap until its home has caches. A cache takes 4 KiB, and what it holds keeps pages from
+/// being given back; by then all calls together have cost the program some milliseconds.
+pub(super) const WORTH: u32 = 1 << 14;
+/// Objects that a heap has to have then, several times what a cache holds of one size: the last ones of a heap are
+/// freed.
+pub(super) const LEAST: usize = 256;
+/// Objects with which a heap counts as one that is in use. With fewer it keeps its part of [`EMPTY_BYTES`]: a cache
+/// line that all threads would write if each of them allocated and freed one object at a time.
+pub(super) const HAS_OBJECTS: usize = 64;
 
 /// See the module.
 #[derive(Default)]

@@ -12,7 +12,7 @@ const SIZE: usize = 24;
 
 /// Caches that threads use, none of which is there yet.
 fn fresh() -> &'static Caches {
-    let caches: &Caches = Box::leak(Box::new(Caches::new()));
+    let caches: &Caches = Box::leak(Box::new(Caches::new(super::give_back)));
     caches.begin(0);
     caches
 }
