@@ -30,8 +30,10 @@ const TURN: u32 = 64;
 /// 2^64 divided by the golden ratio: the multiples of it modulo 2^64 are far from each other (Knuth, The Art of
 /// Computer Programming, volume 3, 6.4), and so are the heaps of CPUs.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Freed objects that decide whether threads free each other's.
+/// Freed objects that decide whether threads free each other's: they do if most of these are such, and no longer if fewer
+/// than this part (1/8) of them are.
 const ENOUGH: u32 = 64;
+const FEW_DIVISOR: u32 = 8;
 /// Heaps tried before the real allocator is called.
 const TRIES: usize = 6;
 /// Times that a thread waits for the only heap of a home.
@@ -174,9 +176,11 @@ impl Home {
             return;
         }
         self.samples.store(0, Ordering::Relaxed);
-        let are_most = self.by_another.swap(0, Ordering::Relaxed) > ENOUGH / 2;
-        if are_most && !self.is_shared.swap(true, Ordering::Relaxed) {
-            // Those of threads are not those of CPUs.
+        let by_another = self.by_another.swap(0, Ordering::Relaxed);
+        let is_shared = self.is_shared.load(Ordering::Relaxed);
+        let now = by_another > if is_shared { ENOUGH / FEW_DIVISOR } else { ENOUGH / 2 };
+        if self.is_shared.swap(now, Ordering::Relaxed) != now {
+            // The caches of threads are not those of CPUs.
             self.caches.end();
         }
     }

@@ -6,7 +6,7 @@ use numamma_kernel::mappings;
 use numamma_kernel::sys::PAGE;
 
 use super::chunk::{ALIGN, usable};
-use super::home::Home;
+use super::home::{Home, Number};
 use super::source::{Extents, Owner};
 use super::*;
 use crate::rules::extent::HEADER;
@@ -417,4 +417,20 @@ fn an_object_is_in_one_cache_at_a_time() {
         threads.into_iter().map(|t| t.join().unwrap()).sum()
     });
     assert_eq!(damaged, 0);
+}
+
+#[test]
+fn heaps_are_shared_while_threads_free_each_others_objects() {
+    let home = home();
+    home.in_use.store(8, Ordering::Relaxed);
+    let is_shared = || home.number(|number| if number == Number::OfCpu { 3 } else { 2 }, 0) != 2;
+    let samples = |by_another: &[bool]| (0..64).for_each(|n| home.sample(by_another[n % by_another.len()]));
+    samples(&[true, false]);
+    assert!(!is_shared(), "half of them are not most");
+    samples(&[true, true, false]);
+    assert!(is_shared());
+    samples(&[true, false, false, false]);
+    assert!(is_shared(), "a few are enough to go on");
+    samples(&[false]);
+    assert!(!is_shared());
 }
