@@ -6,8 +6,8 @@ pub(super) const WORTH: u32 = 1 << 14;
 /// Objects that a heap has to have then, several times what a cache holds of one size: the last ones of a heap are
 /// freed.
 pub(super) const LEAST: usize = 256;
-/// Objects with which a heap counts as one that is in use. With fewer it keeps its part of [`EMPTY_BYTES`]: a cache
-/// line that all threads would write if each of them allocated and freed one object at a time.
+/// Objects with which a heap counts as one that is in use. With fewer it keeps its part of the bytes of empty heaps: a
+/// cache line that all threads would write if each of them allocated and freed one object at a time.
 pub(super) const HAS_OBJECTS: usize = 64;
 
 /// See the module.
