@@ -8,9 +8,9 @@
 //! `SLACK` and `KEPT_EMPTY`). What all heaps keep together is bounded, too: see [`super::heap_account`] and
 //! [`super::coming_again`]; but a heap that needs again what it gave back is [patient](super::patience).
 //!
-//! A heap has a [`lock`] for which no thread waits long. A thread that cannot take it allocates from another heap of the
-//! home, or puts the object to be freed on a list that the holder of the lock empties. Of a child that was forked while
-//! another thread held the lock, that heap gets no object any more and frees none: the lock has the number of the
+//! A heap has a [`lock`] for which no thread waits long. A thread that cannot take it allocates from another heap of
+//! the home, or puts the object to be freed on a list that the holder of the lock empties. Of a child that was forked
+//! while another thread held the lock, that heap gets no object any more and frees none: the lock has the number of the
 //! process that took it ([`fork_wiped::generation`]), and another heap takes the place of one whose holder does not
 //! exist.
 //!
@@ -246,7 +246,7 @@ impl Heap {
     }
 }
 
-/// Gives an object to its heap, for which this thread does not wait.
+/// Gives an object to its heap without waiting for the lock.
 ///
 /// # Safety
 /// It is an object in an extent of a heap that nobody else has.

@@ -7,7 +7,8 @@ use numamma_hook::{allocating, errno, sandbox};
 use super::cache::Cache;
 use numamma_hook::atomics::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-/// Most heaps of a home, and so caches; a power of two. A home uses one heap until threads meet there, and then ever more.
+/// Most heaps of a home, and so caches; a power of two. A home uses one heap until threads meet there, and then ever
+/// more.
 pub(super) const HEAPS: usize = if cfg!(loom) { 1 } else { 64 };
 /// Caches of all homes: together they hold at most 29 MiB, of programs whose objects have all sizes.
 const MOST_CACHES: usize = if cfg!(loom) { usize::MAX } else { 256 };
@@ -25,7 +26,7 @@ pub(super) struct Caches {
     most: AtomicUsize,
     /// That of each heap. Null before.
     each: [AtomicPtr<Cache>; HEAPS],
-    /// Gives an object to its heap, for which no thread waits.
+    /// Gives an object to its heap without waiting for a lock.
     ///
     /// # Safety
     /// It is an object in an extent of a heap, and nobody else has it.

@@ -12,9 +12,9 @@ use super::lock::{Held, Locked};
 use super::source::{Extents, Owner};
 use super::{Heap, give_back};
 
-/// Heaps of a home for each CPU, about: of more threads than CPUs some that are interrupted hold the lock of a heap. Each
-/// heap fragments on its own: 400,000 blocks whose sizes changed took 1.4 times the memory of glibc with up to 32 heaps for
-/// each CPU, 1.25 times with 8, and about the same with 4.
+/// Heaps of a home for each CPU, about: of more threads than CPUs some that are interrupted hold the lock of a heap.
+/// Each heap fragments on its own: 400,000 blocks whose sizes changed took 1.4 times the memory of glibc with up to 32
+/// heaps for each CPU, 1.25 times with 8, and about the same with 4.
 const HEAPS_PER_CPU: usize = 4;
 /// Most heaps of a home on this machine.
 static MOST_HEAPS: AtomicUsize = AtomicUsize::new(HEAPS);
@@ -30,8 +30,8 @@ const TURN: u32 = 64;
 /// 2^64 divided by the golden ratio: the multiples of it modulo 2^64 are far from each other (Knuth, The Art of
 /// Computer Programming, volume 3, 6.4), and so are the heaps of CPUs.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
-/// Freed objects that decide whether threads free each other's: they do if most of these are such, and no longer if fewer
-/// than this part (1/8) of them are.
+/// Freed objects that decide whether threads free each other's: they do if most of these are such, and no longer if
+/// fewer than this part (1/8) of them are.
 const ENOUGH: u32 = 64;
 const FEW_DIVISOR: u32 = 8;
 /// Heaps tried before the real allocator is called.
@@ -89,7 +89,7 @@ impl Home {
     }
 
     /// An object of `size` bytes aligned to [`super::chunk::ALIGN`] and to `align`, a power of two below a page; with
-    /// `zero` its bytes are zero. `caller` tells numbers of the calling thread. `None` when no heap is free or none gets
+    /// `zero` its bytes are zero. `caller` tells the [`Number`] of the calling thread that it is asked for. `None` when no heap is free or none gets
     /// memory.
     pub fn allocate(
         &'static self,
