@@ -80,9 +80,10 @@ fn pages_touched_by_main_and_used_by_others_are_shown_on_any_machine() {
     let remote = 1.0 - local as f64 / by_thread.values().sum::<u64>() as f64;
     let predicted = share("predicted_remote_share");
     assert!((predicted - remote).abs() < 0.01 && (0.5..0.95).contains(&remote), "{predicted} and {remote}: {hot}");
-    // Only main uses this one. A run may not show it.
+    // Only main uses this one. A run may not show it, or show so little that nothing is predicted for it.
     if let Some(cold) = heap(8 << 20).filter(|o| !o["by_others_share"].is_null()) {
-        assert_eq!((&cold["by_others_share"], &cold["predicted_remote_share"]), (&0.0.into(), &0.0.into()), "{cold}");
+        assert_eq!(cold["by_others_share"], 0.0, "{cold}");
+        assert!(cold["predicted_remote_share"].as_f64().is_none_or(|share| share == 0.0), "{cold}");
     }
     assert!(json["predicted_for"].is_string(), "{}", json["predicted_for"]);
     if json["nodes"].as_array().map(Vec::len) == Some(1) {
