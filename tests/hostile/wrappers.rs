@@ -1,4 +1,5 @@
-//! Allocations behind functions that allocate for others: what finding their rule costs, and that it is found.
+//! What finding the rule of an allocation costs behind functions that allocate for others and among many rules, and
+//! that it is found.
 
 use crate::common::{Policy, Scratch, compile, json_file, object, placed, plain, run};
 
@@ -31,6 +32,33 @@ fn what_was_decided_for_a_call_stack_is_not_searched_again() {
             assert!(own - bare <= 1.5 * beyond_malloc.max(0.0) + MOST_MORE_NS, "{name}: {seen:?} ns, bare {bare:?}");
         }
     }
+}
+
+/// How many times as long a pair may take where a thousand rules differ in sizes as where two do. Looking at each of
+/// the thousand took 600 times as long.
+const MOST_TIMES: f64 = 10.0;
+
+#[test]
+fn rules_that_differ_in_sizes_are_not_looked_at_one_after_the_other() {
+    let dir = Scratch::new("wrappers-sizes");
+    let program = compile("cc", "hostile/stress/by_size.c", dir.join("by_size"), &["-O2", "-g"]);
+    let time = |rules: usize| {
+        let key = |n: usize| format!("function = [\"block\"]\nsizes = \"{}B-{}B\"", 1 + 16 * n, 16 * (n + 1));
+        let policy = (0..rules).fold(Policy::new(), |p, n| p.rule(&key(n * 1000 / rules), "policy = \"interleave\""));
+        let policy = policy.write(&dir, &format!("{rules}.toml"));
+        let report = dir.join(format!("{rules}.json"));
+        let mut command = placed(&program, &policy);
+        let ran = run(command.env("NUMAMMA_REPORT", &report)).success();
+        assert_eq!(ran.stdout, "damaged 0\n");
+        let report = json_file(&report);
+        let objects = report["objects"].as_array().expect("objects");
+        assert!(objects.len() == rules && objects.iter().all(|o| o["instances"] == 500), "{rules} rules: {report}");
+        let messages = ran.messages().1.join(" ");
+        messages.parse().unwrap_or_else(|_| panic!("{}", ran.stderr))
+    };
+    let least = |rules: usize| (0..3).map(|_| time(rules)).fold(f64::INFINITY, f64::min);
+    let (two, thousand): (f64, f64) = (least(2), least(1000));
+    assert!(thousand <= MOST_TIMES * two.max(MOST_MORE_NS), "{thousand} ns under a thousand rules, {two} under two");
 }
 
 /// An address of `free` in a program that is not position-independent is an entry of its procedure linkage table.

@@ -10,12 +10,18 @@ use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::callsite::rule;
 use numamma_plan::check::MOST_PHASES;
 
+use super::by_size::Objects;
 use crate::phases::begin;
 
 /// Entries of all lists: 64 KiB, of which those that are used are in memory.
 const ENTRIES: usize = 1 << 15;
-/// Entries of a list, with its end. Few, since a list that is looked for is on the stack of the program.
-const MOST: usize = 128;
+/// Entries of a list, with its end: 8 KiB while it is put together, on a stack of this library. Among 4,095 groups those
+/// of a call stack are looked for at each allocation, beyond that the stack is, too.
+const MOST: usize = 4096;
+/// Entries of a list from which on [`by_size`] knows it: about as many take as long as a look there.
+const LONG: usize = 8;
+/// In the number of a list that is as long, and has no phase. Above the numbers of the entries.
+const IS_LONG: usize = ENTRIES;
 /// After the last entry.
 const END: u16 = u16::MAX;
 /// Before the groups of call sites with fewer frames.
@@ -27,7 +33,7 @@ const FIRST_PHASE: u16 = FEWER - MOST_PHASES as u16;
 static TABLE: [AtomicU16; ENTRIES] = [const { AtomicU16::new(0) }; ENTRIES];
 static USED: AtomicUsize = AtomicUsize::new(0);
 
-/// A list of groups, by its first entry.
+/// A list of groups, by its first entry and whether it [is long](IS_LONG).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Groups(usize);
 
@@ -49,12 +55,13 @@ pub struct Draft {
     frames: usize,
     /// All groups so far are in it.
     fits: bool,
+    has_phases: bool,
 }
 
 impl Draft {
     /// Without groups.
     pub fn new() -> Draft {
-        Draft { entries: [END; MOST], len: 0, frames: usize::MAX, fits: true }
+        Draft { entries: [END; MOST], len: 0, frames: usize::MAX, fits: true, has_phases: false }
     }
 
     fn push(&mut self, entry: u16) {
@@ -82,6 +89,7 @@ impl Draft {
 
     /// Adds phase number `phase`, which counts the allocations.
     pub fn add_phase(&mut self, phase: usize) {
+        self.has_phases = true;
         match u16::try_from(phase) {
             Ok(phase) if phase < FEWER - FIRST_PHASE => self.push(FIRST_PHASE + phase),
             _ => self.fits = false,
@@ -92,25 +100,27 @@ impl Draft {
     pub fn list(&self) -> Option<Groups> {
         let entries = self.entries.get(..=self.len).filter(|_| self.fits)?;
         let used = USED.load(Ordering::Acquire).min(ENTRIES);
-        known(entries, used).or_else(|| {
+        let from = known(entries, used).or_else(|| {
             let from = USED
                 .fetch_update(Ordering::AcqRel, Ordering::Acquire, |used| {
                     Some(used + entries.len()).filter(|end| *end <= ENTRIES)
                 })
                 .ok()?;
             entries.iter().zip(&TABLE[from..]).for_each(|(entry, place)| place.store(*entry, Ordering::Relaxed));
-            Some(Groups(from))
-        })
+            Some(from)
+        })?;
+        // A phase takes part for as long as it counts, so that what is cached would not stay true.
+        Some(Groups(if self.len >= LONG && !self.has_phases { from | IS_LONG } else { from }))
     }
 }
 
-/// The list of these entries among the first `used` ones.
-fn known(entries: &[u16], used: usize) -> Option<Groups> {
+/// The first entry of a list of these entries among the first `used` ones.
+fn known(entries: &[u16], used: usize) -> Option<usize> {
     let is_here = |from: &usize| {
         let here = TABLE[*from..].iter().map(|entry| entry.load(Ordering::Relaxed));
         here.take(entries.len()).eq(entries.iter().copied())
     };
-    (0..used).find(is_here).map(Groups)
+    (0..used).find(is_here)
 }
 
 impl Groups {
@@ -124,13 +134,17 @@ impl Groups {
         self.0
     }
 
+    fn entries(self) -> impl Iterator<Item = u16> {
+        let from = TABLE.get(self.0 & !IS_LONG..).unwrap_or_default();
+        from.iter().map(|entry| entry.load(Ordering::Relaxed)).take_while(|entry| *entry != END)
+    }
+
     /// The groups, among all, with a number that is the smaller the fewer frames their call sites have. None in place
     /// of what this thread does not see yet.
     #[inline(always)]
     fn each(self, all: &[RuleGroup]) -> impl Iterator<Item = Option<(usize, &RuleGroup)>> {
         let mut frames = MOST;
-        let entries = TABLE.get(self.0..).unwrap_or_default().iter().map(|entry| entry.load(Ordering::Relaxed));
-        entries.take_while(|entry| *entry != END).filter_map(move |entry| match entry {
+        self.entries().filter_map(move |entry| match entry {
             FEWER => {
                 frames -= 1;
                 None
@@ -143,16 +157,41 @@ impl Groups {
     /// Gives `visit` the phases.
     #[inline(never)]
     pub fn phases(self, visit: impl FnMut(usize)) {
-        let entries = TABLE.get(self.0..).unwrap_or_default().iter().map(|entry| entry.load(Ordering::Relaxed));
-        entries.take_while(|entry| *entry != END).filter_map(phase_of).for_each(visit);
+        self.entries().filter_map(phase_of).for_each(visit);
     }
 
-    /// Who takes an allocation of `size` bytes, as [`rule::choose`] says, as far as that is known without counting. In
-    /// one pass over the list, since each small allocation of the call site waits for it.
+    /// Who takes an allocation of `size` bytes, as [`rule::choose`] says, as far as that is known without counting.
     pub fn taker(self, all: &[RuleGroup], size: usize) -> Taker {
+        if self.0 & IS_LONG == 0 {
+            return self.taker_among(all, size);
+        }
+        let objects = Objects::of(self.0 & !IS_LONG, size);
+        match objects.and_then(Objects::taker) {
+            Some(None) => Taker::Nobody,
+            Some(Some(rule)) => Taker::Rule(rule),
+            None => self.note_taker(all, size, objects),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note_taker(self, all: &[RuleGroup], size: usize, objects: Option<Objects>) -> Taker {
+        let taker = self.taker_among(all, size);
+        let rule = match taker {
+            Taker::Unknown => return taker,
+            Taker::Nobody => None,
+            Taker::Rule(rule) => Some(rule),
+        };
+        objects.inspect(|objects| objects.note(rule));
+        taker
+    }
+
+    /// In one pass over the list, since each small allocation of the call site waits for it.
+    #[inline]
+    fn taker_among(self, all: &[RuleGroup], size: usize) -> Taker {
         let (mut best, mut frames) = (None::<(usize, usize)>, MOST);
         // As `each` gives them. A loop is faster where little is inlined.
-        for entry in TABLE.get(self.0..).unwrap_or_default() {
+        for entry in TABLE.get(self.0 & !IS_LONG..).unwrap_or_default() {
             let group = match entry.load(Ordering::Relaxed) {
                 END => break,
                 FEWER => {
@@ -218,6 +257,25 @@ mod tests {
         assert_eq!((Groups::of(a.number()), list(&[(1, 65_533)])), (a, None), "its number does not fit");
         let many: Vec<(usize, usize)> = (0..MOST).map(|n| (1, n)).collect();
         assert!(list(&many).is_none() && list(&many[1..]).is_some());
+    }
+
+    #[test]
+    fn what_a_long_list_says_of_a_size_is_kept() {
+        let sizes: Vec<String> = (1..=1000).map(|n| format!("{}-{}", 16 * n, 16 * n + 15)).collect();
+        let rule = |sizes: &String| ObjectRule { sizes: Some(sizes.clone()), ..ObjectRule::default() };
+        let rules: Vec<ObjectRule> = sizes.iter().map(rule).collect();
+        let all = RuleGroup::of_all(rules.iter(), true);
+        let long = list(&(0..1000).map(|n| (1, n)).collect::<Vec<_>>()).unwrap();
+        assert!(Groups::of(long.number()) == long && long.number() < 1 << 16);
+        let takers = |all: &[RuleGroup]| [15, 16, 8_000, 16_015, 16_016].map(|size| long.taker(all, size));
+        let expected = [Taker::Nobody, Taker::Rule(0), Taker::Rule(499), Taker::Rule(999), Taker::Nobody];
+        assert_eq!((takers(&all), takers(&[])), (expected, expected), "the groups are looked at once");
+        let chosen = [15, 16, 8_000, 16_015, 16_016].map(|size| long.choose(&all, size, None).unwrap());
+        assert_eq!(chosen, [None, Some(0), Some(499), Some(999), None]);
+        let mut draft = Draft::new();
+        (0..1000).for_each(|n| draft.add(1, n));
+        draft.add_phase(0);
+        assert_eq!(draft.list().unwrap().number() & IS_LONG, 0, "what a phase does changes");
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Caches of what the matcher said: that [no rule begins](unmatched) at a return address, and what was [decided] for a
-//! call stack, of which [groups] of rules. Their entries are words that any thread may overwrite, so a signal handler
-//! and a forked child may look there, too.
+//! call stack, of which [groups] of rules, and which one takes objects of a [size](by_size). Their entries are words
+//! that any thread may overwrite, so a signal handler and a forked child may look there, too.
 
+mod by_size;
 pub mod decided;
 pub mod groups;
 pub mod unmatched;
