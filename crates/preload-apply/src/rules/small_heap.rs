@@ -23,6 +23,7 @@ mod emptied;
 mod handed;
 pub mod home;
 mod inner;
+mod lending;
 mod lock;
 pub mod source;
 mod turnover;
@@ -64,6 +65,8 @@ pub struct Heap {
     allocations: AtomicU32,
     /// Bytes of all objects when there were last half or twice as many as at the time before.
     used: AtomicUsize,
+    /// See [`lending`].
+    lender: AtomicU32,
     link: Link,
     inner: UnsafeCell<Inner>,
 }
@@ -101,7 +104,7 @@ impl Locked for Heap {
 impl Heap {
     fn new(home: &'static Home) -> Heap {
         let inner = UnsafeCell::new(Inner::new(home.owner, home.extents));
-        let (lock, allocations, used) = Default::default();
+        let (lock, allocations, used, lender) = Default::default();
         let link = Link::new(|heap, why| {
             // SAFETY: the address that the heap entered the list with.
             let heap = unsafe { Heap::at(heap) };
@@ -110,11 +113,11 @@ impl Heap {
                 Why::Needed | Why::Forks => heap.release(why),
             }
         });
-        Heap { home: Apart(home), lock, allocations, used, link, inner }
+        Heap { home: Apart(home), lock, allocations, used, lender, link, inner }
     }
 
     /// What names the heap where it is not known.
-    fn address(&'static self) -> HeapAddress {
+    fn address(&self) -> HeapAddress {
         HeapAddress(ptr::from_ref(self) as usize)
     }
 

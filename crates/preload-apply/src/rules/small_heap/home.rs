@@ -26,7 +26,7 @@ const OFTEN_MET: u32 = 64;
 /// with heaps that stayed those of CPUs, what was freed in the others was not used again: both took 1.3 to 1.8 times
 /// the memory of glibc where threads free each other's objects. Where they free their own, going on takes twice the
 /// time.
-const TURN: u32 = 64;
+pub(super) const TURN: u32 = 64;
 /// 2^64 divided by the golden ratio: the multiples of it modulo 2^64 are far from each other (Knuth, The Art of
 /// Computer Programming, volume 3, 6.4), and so are the heaps of CPUs.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -56,6 +56,14 @@ pub enum Number {
     OfCpu,
 }
 
+/// What [`Home::allocate`] is asked for.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    size: usize,
+    align: usize,
+    zero: bool,
+}
+
 /// Memory for the small objects of one placing of a rule; for `local`, of one node of the placing.
 pub struct Home {
     pub(super) owner: Owner,
@@ -75,7 +83,7 @@ pub struct Home {
     /// Times that the thread which held the lock of the only heap did not run.
     stuck: AtomicU32,
     /// Each is made when it is first used: of 200 rules, most have one. Null before.
-    heaps: [AtomicPtr<Heap>; HEAPS],
+    pub(super) heaps: [AtomicPtr<Heap>; HEAPS],
     pub(super) caches: Caches,
 }
 
@@ -104,7 +112,8 @@ impl Home {
         {
             return Some(object);
         }
-        let mut tries = 0;
+        let wanted = Wanted { size, align, zero };
+        let (mut tries, mut has_asked) = (0, false);
         for step in 0..TRIES_ALONE + TRIES {
             let in_use = self.in_use.load(Ordering::Relaxed);
             if in_use > 1 && tries == TRIES {
@@ -113,23 +122,23 @@ impl Home {
             tries += usize::from(in_use > 1);
             let number = self.number(&caller, self.turn.load(Ordering::Relaxed).wrapping_add(step));
             let heap = self.heap(number)?;
+            if in_use > 1
+                && !has_asked
+                && let Some(object) = self.lent(heap, wanted, &caller)
+            {
+                return Some(object);
+            }
             if let Some(held) = Held::take(heap) {
-                // Only the thread that holds the lock changes it.
-                let allocations = heap.allocations.load(Ordering::Relaxed).wrapping_add(1);
-                heap.allocations.store(allocations, Ordering::Relaxed);
-                if allocations.is_multiple_of(TURN) && self.is_shared.load(Ordering::Relaxed) {
-                    self.turn.fetch_add(1, Ordering::Relaxed);
+                let may_map = in_use == 1 || has_asked || self.is_shared.load(Ordering::Relaxed);
+                let (object, is_refused) = self.allocate_in(held, in_use, wanted, may_map, &caller);
+                if !is_refused {
+                    return object;
                 }
-                // SAFETY: the lock is held.
-                let inner = unsafe { &mut *held.0.inner.get() };
-                inner.heaps = in_use;
-                // SAFETY: as above.
-                let object = unsafe { inner.allocate(heap.address(), size, align, zero) };
-                heap.look(inner);
-                if let Some(object) = object {
-                    inner.handed.allocated(object, || caller(Number::OfThread));
+                has_asked = true;
+                if let Some(object) = self.borrow(number, heap, wanted, &caller) {
+                    return Some(object);
                 }
-                return object;
+                continue;
             }
             if heap.lock.is_lost(Heap::process()) {
                 self.new_heap(number, heap)?;
@@ -146,6 +155,36 @@ impl Home {
             }
         }
         None
+    }
+
+    /// An object from a heap whose lock is held, and whether that would have had to map memory for it, which it may not.
+    #[inline]
+    pub(super) fn allocate_in(
+        &self,
+        held: Held<'_, Heap>,
+        in_use: usize,
+        Wanted { size, align, zero }: Wanted,
+        may_map: bool,
+        caller: impl Fn(Number) -> usize,
+    ) -> (Option<usize>, bool) {
+        let heap = held.0;
+        // Only the thread that holds the lock changes it.
+        let allocations = heap.allocations.load(Ordering::Relaxed).wrapping_add(1);
+        heap.allocations.store(allocations, Ordering::Relaxed);
+        if allocations.is_multiple_of(TURN) && self.is_shared.load(Ordering::Relaxed) {
+            self.turn.fetch_add(1, Ordering::Relaxed);
+        }
+        // SAFETY: the lock is held.
+        let inner = unsafe { &mut *heap.inner.get() };
+        inner.heaps = in_use;
+        // SAFETY: as above.
+        let object = unsafe { inner.allocate(heap.address(), size, align, zero, may_map) };
+        heap.look(inner);
+        match object {
+            Some(object) => inner.handed.allocated(object, || caller(Number::OfThread)),
+            None => return (None, inner.core.allocator().is_refused.take()),
+        }
+        (object, false)
     }
 
     /// The number of the heap for the calling thread, `turn` heaps on; without turn, that whose cache it uses.

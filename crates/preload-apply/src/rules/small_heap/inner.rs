@@ -85,12 +85,14 @@ impl Inner {
         }
     }
 
+    /// An object as [`super::home::Home::allocate`] says. Without `may_map` only of memory that the heap has.
     pub(super) unsafe fn allocate(
         &mut self,
         heap: HeapAddress,
         size: usize,
         align: usize,
         zero: bool,
+        may_map: bool,
     ) -> Option<usize> {
         if self.objects == HAS_OBJECTS {
             EMPTY_BYTES.fetch_sub(core::mem::take(&mut self.kept), Ordering::Relaxed);
@@ -99,7 +101,7 @@ impl Inner {
             self.patience.used(clock::coarse_ns);
         }
         let source = self.core.allocator_mut();
-        (source.heap, source.asked) = (Some(heap), size);
+        (source.heap, source.asked, source.may_map) = (Some(heap), size, may_map);
         // SAFETY: the lock is held, and the heap stays where it is, as dlmalloc needs.
         let address = unsafe {
             match align {
@@ -143,7 +145,7 @@ impl Inner {
             return None;
         }
         let source = self.core.allocator_mut();
-        (source.heap, source.asked) = (Some(heap), size);
+        (source.heap, source.asked, source.may_map) = (Some(heap), size, true);
         // SAFETY: the lock is held; a live object of this heap.
         let resized = unsafe { self.core.c_realloc(address as *mut u8, size) } as usize;
         if resized == 0 {

@@ -22,6 +22,9 @@ const DOUBLES: usize = 512 << 10;
 /// frees and allocates again in turns would otherwise cost system calls and page faults each time.
 pub(super) const SLACK: usize = 256 << 10;
 pub(super) const SLACK_DIVISOR: usize = 8;
+/// A heap lends memory when it has this part (1/4) more than its objects take: as much as all heaps may take beyond
+/// what the objects would take in glibc.
+const LENDS_DIVISOR: usize = 4;
 /// Bytes at the end of an extent that dlmalloc uses itself. It never gives an extent back whose last object left 16
 /// bytes before these, too few for another; so objects of one size must not end there.
 const FOOT: usize = 80;
@@ -61,6 +64,9 @@ pub(super) struct Source {
     pub(super) used: usize,
     /// Bytes of the object that is being allocated.
     pub(super) asked: usize,
+    /// The heap may map memory now; and it would have mapped some when it might not.
+    pub(super) may_map: bool,
+    pub(super) is_refused: Cell<bool>,
     /// Bytes that the heap keeps when it is empty, see [`crate::rules::coming_again`].
     pub(super) again: usize,
     /// The heap searches for memory to give back. dlmalloc alone would do so at every second call.
@@ -83,6 +89,11 @@ pub(super) struct Source {
 unsafe impl Allocator for Source {
     fn alloc(&self, size: usize) -> (*mut u8, usize, u32) {
         let mapped = self.mapped.get();
+        // A small heap is worth no memory of others.
+        if !self.may_map && mapped >= DOUBLES {
+            self.is_refused.set(true);
+            return (ptr::null_mut(), 0, 0);
+        }
         let wanted = (mapped / GROWTH_DIVISOR)
             .max(mapped.min(DOUBLES))
             .clamp(SMALLEST_EXTENT, extent::LARGEST)
@@ -159,6 +170,8 @@ impl Source {
             mapped: Cell::new(0),
             used: 0,
             asked: 0,
+            may_map: true,
+            is_refused: Cell::new(false),
             again: 0,
             trimming: false,
             releasing: false,
@@ -169,6 +182,11 @@ impl Source {
             slack: SLACK,
             list: extent::Extents::new(),
         }
+    }
+
+    /// Whether the heap has so much more than its objects take that threads with other heaps are to use it.
+    pub(super) fn lends(&self) -> bool {
+        self.mapped.get() > self.used + self.used / LENDS_DIVISOR + SLACK
     }
 
     /// Bytes that the heap should have for its objects.

@@ -434,3 +434,38 @@ fn heaps_are_shared_while_threads_free_each_others_objects() {
     samples(&[false]);
     assert!(!is_shared());
 }
+
+#[test]
+fn a_heap_whose_memory_is_free_lends_it_before_another_gets_more() {
+    let _alone = ALONE.lock().unwrap();
+    let home = home();
+    let of = |thread: usize, size| home.allocate(size, 1, false, move |_| thread).unwrap();
+    // The heap of the first thread has the objects of all until there is a second one.
+    let mut objects: Vec<usize> = (0..80_000).map(|_| of(0, 100)).collect();
+    home.in_use.store(2, Ordering::Relaxed);
+    let mut others: Vec<usize> = (0..10_000).map(|_| of(1, 100)).collect();
+    let mut half = false;
+    objects.retain(|object| {
+        half = !half;
+        if half {
+            give_up(*object);
+        }
+        !half
+    });
+    let mapped = || -> usize {
+        let heaps = (0..2).map(|number| home.heap(number).unwrap());
+        // SAFETY: no other thread uses the heaps.
+        heaps.map(|heap| unsafe { (*heap.inner.get()).core.allocator().mapped.get() }).sum()
+    };
+    let (before, heap) = (mapped(), |object: &usize| unsafe { Extent::of(*object).heap.0 });
+    others.extend((0..30_000).map(|_| of(1, 100)));
+    assert!(mapped() <= before + (1 << 20), "{} bytes more", mapped() - before);
+    let lender = heap(&objects[0]);
+    assert!(others.iter().filter(|object| heap(object) == lender).count() > 20_000);
+    // Without free memory there nothing is lent.
+    objects.extend((0..40_000).map(|_| of(0, 100)));
+    let before = mapped();
+    others.extend((0..30_000).map(|_| of(1, 100)));
+    assert!(mapped() > before);
+    objects.into_iter().chain(others).for_each(give_up);
+}
