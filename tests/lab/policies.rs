@@ -241,8 +241,8 @@ impl Scene<'_> {
     }
 }
 
-/// Boots a machine of `nodes` nodes once and checks every policy on every kind of object.
-fn run(nodes: u64, kernel: &str) {
+/// Boots a machine of `nodes` nodes once and checks every policy on every kind of object. `way`: see run.sh.
+fn run(nodes: u64, kernel: &str, way: u32) {
     let Some(lab) = Lab::still(nodes, 1) else { return };
     let dir = Scratch::new(&format!("lab-policies-{nodes}-{kernel}"));
     policies(&dir);
@@ -251,7 +251,7 @@ fn run(nodes: u64, kernel: &str) {
     let lab = lab.options(&["--kernel", kernel, "--timeout", "400"]);
     let lab = lab.add(program).add(dir.join("policies"));
     let lab = lab.add(source("lab/bindings.sh")).add(source("lab/policies/run.sh"));
-    let text = lab.run(&["./run.sh"]).success().stdout;
+    let text = lab.run(&["./run.sh", &way.to_string()]).success().stdout;
     let mut pages = 0;
     let runs: Vec<&str> = text.split("=== ").skip(1).collect();
     // With madvise only the policy that asks for huge pages differs.
@@ -298,35 +298,35 @@ fn check_run(text: &str, nodes: u64, kernel: &str) -> u64 {
 
 #[test]
 fn four_nodes_linux_6_1() {
-    run(4, "6.1");
+    run(4, "6.1", 0);
 }
 
 #[test]
 #[ignore = "long: make test-long"]
 fn four_nodes_linux_6_12() {
-    run(4, "6.12");
+    run(4, "6.12", 1);
 }
 
 #[test]
 #[ignore = "long: make test-long"]
 fn two_nodes_linux_6_1() {
-    run(2, "6.1");
+    run(2, "6.1", 2);
 }
 
 #[test]
 #[ignore = "long: make test-long"]
 fn two_nodes_linux_6_12() {
-    run(2, "6.12");
+    run(2, "6.12", 3);
 }
 
 #[test]
 #[ignore = "long: make test-long"]
 fn eight_nodes_linux_6_1() {
-    run(8, "6.1");
+    run(8, "6.1", 4);
 }
 
 #[test]
 #[ignore = "long: make test-long"]
 fn eight_nodes_linux_6_12() {
-    run(8, "6.12");
+    run(8, "6.12", 5);
 }
