@@ -168,6 +168,7 @@ fn obtain(layout: Layout) -> *mut u8 {
 // and stay mapped until deallocated.
 unsafe impl GlobalAlloc for Private {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        elsewhere::look();
         let found = if exhaustion::reached() { core::ptr::null_mut() } else { obtain(layout) };
         if found.is_null() {
             // Rust ends a process that has no memory. So all work that allocates runs where it can be abandoned.
@@ -198,6 +199,7 @@ unsafe impl GlobalAlloc for Private {
         // SAFETY: the new layout is valid by the contract of realloc.
         let new_layout = unsafe { Layout::from_size_align_unchecked(new_size, layout.align()) };
         if own_mapping(&layout) && own_mapping(&new_layout) {
+            elsewhere::look();
             let moved = (!exhaustion::reached()).then(|| {
                 // SAFETY: the block is a whole mapping made by `alloc`.
                 unsafe { sys::remap(block.cast(), layout.size(), new_size) }
@@ -242,6 +244,53 @@ unsafe fn move_end(block: *mut u8, old: usize, new: usize) -> bool {
     // If the cursor is at the end of this block then the block is the last one, even if others came and went since.
     let end = block as usize + old;
     chunk.cursor.compare_exchange(end, block as usize + new, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+}
+
+/// Finds code that asks for a block where it could not be abandoned. So each test that loads a debug build of a preload
+/// is also one of that, whether memory ends in it or not.
+pub mod elsewhere {
+    #[cfg(debug_assertions)]
+    use core::{
+        cell::Cell,
+        sync::atomic::{AtomicBool, Ordering},
+    };
+
+    #[cfg(debug_assertions)]
+    static IS_WATCHED: AtomicBool = AtomicBool::new(false);
+
+    #[cfg(debug_assertions)]
+    crate::static_tls!(fn depth() -> Cell<u32>, "numamma_hook_fallible_depth");
+
+    /// From now on a debug build ends the process where such code runs. Does nothing in a release build.
+    pub fn watch() {
+        #[cfg(debug_assertions)]
+        IS_WATCHED.store(true, Ordering::Relaxed);
+    }
+
+    /// Runs `work`, which goes on without the memory that it asks for, as after `Vec::try_reserve`.
+    pub fn fallibly<T>(work: impl FnOnce() -> T) -> T {
+        #[cfg(debug_assertions)]
+        depth().set(depth().get() + 1);
+        let result = work();
+        #[cfg(debug_assertions)]
+        depth().set(depth().get() - 1);
+        result
+    }
+
+    /// Not in a process that has confined itself: there the work of `own_stack::run` has no stack of its own.
+    #[inline(always)]
+    pub(super) fn look() {
+        #[cfg(debug_assertions)]
+        if IS_WATCHED.load(Ordering::Relaxed)
+            && depth().get() == 0
+            && !crate::own_stack::is_inside()
+            && !crate::sandbox::entered()
+        {
+            crate::say!("a library asks for memory on a stack of the program");
+            // SAFETY: it takes no arguments.
+            unsafe { libc::abort() };
+        }
+    }
 }
 
 /// The end of all memory after a number of allocations, which tests of a debug build ask for.

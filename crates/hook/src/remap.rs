@@ -8,6 +8,7 @@ use core::ffi::{c_int, c_void};
 use numamma_kernel::sys::PAGE;
 use numamma_kernel::{errno, mappings as areas, smaps, sys};
 
+use crate::alloc::elsewhere;
 use crate::real;
 
 type Ptr = *mut c_void;
@@ -64,7 +65,8 @@ impl Call {
 /// # Safety
 /// C's contract of mremap.
 pub unsafe fn by_areas(call: &Call) -> Result<usize, c_int> {
-    let Some(found) = smaps::alike(call.from, call.from + call.old) else { return Err(libc::EFAULT) };
+    let alike = elsewhere::fallibly(|| smaps::alike(call.from, call.from + call.old));
+    let Some(found) = alike else { return Err(libc::EFAULT) };
     let Some((&last, others)) = found.split_last() else { return Err(libc::EFAULT) };
     let more = call.new - call.old;
     if !call.has(ELSEWHERE) {

@@ -67,6 +67,7 @@ pub fn start() {
         return;
     };
     own_stack::start();
+    alloc::elsewhere::watch();
     alloc::exhaustion::start();
     alloc::reserve();
     panic::set_hook(Box::new(|_| {})); // the default hook prints several lines

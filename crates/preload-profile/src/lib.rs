@@ -34,6 +34,7 @@ extern "C" fn at_load() {
         numamma_hook::fork_wiped::remember_process();
         numamma_hook::modules::start();
         numamma_hook::own_stack::start();
+        numamma_hook::alloc::elsewhere::watch();
         recording::start_faults(false);
     }
 }

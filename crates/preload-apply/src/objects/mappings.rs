@@ -2,6 +2,7 @@
 
 use core::sync::atomic::Ordering;
 
+use numamma_hook::alloc::elsewhere;
 use numamma_hook::held_signals::HeldSignals;
 use numamma_hook::{errno, sandbox, say, say_once};
 use numamma_kernel::policy::Mode;
@@ -139,7 +140,7 @@ pub fn set_aside(start: usize, len: usize) -> Aside {
             piece.object.examine(state, piece.part, false);
         }
         // Without memory the piece is forgotten at once.
-        match pieces.try_reserve(1) {
+        match elsewhere::fallibly(|| pieces.try_reserve(1)) {
             Ok(()) => pieces.push(piece),
             Err(_) => state.give_mappings(piece.object.mappings(state, piece.part)),
         }
