@@ -213,6 +213,13 @@ fn a_hostile_profile_is_only_shown() {
     numamma(&dir, &[&"predict", prof, &"--target", &target, &"--objects", &"--policy", &file]);
     let json = numamma(&dir, &[&"predict", prof, &"--target", &target, &"--json", &"--policy", &file]);
     assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{json}");
+    numamma(&dir, &[&"fixes", prof, &"--nodes", &"4"]);
+    for format in ["--json", "--sarif"] {
+        let json = numamma(&dir, &[&"fixes", prof, &"--nodes", &"4", &format]);
+        assert!(serde_json::from_str::<serde_json::Value>(&json).is_ok(), "{json}");
+    }
+    numamma(&dir, &[&"diff", prof, prof]);
+    numamma(&dir, &[&"tune", &"--profile", prof, &"--runs", &"1", &"--", &"true"]);
     assert!(!dir.join("pwned").exists());
     // Damage is quoted with the file's name.
     let whole = std::fs::read(prof).unwrap();
@@ -261,6 +268,9 @@ fn hostile_policies_programs_and_arguments_are_only_shown() {
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert_eq!(json["policy"], file.to_str().unwrap());
     numamma(&dir, &[&"advise", &"--static", &program, &"--nodes", &"2", &"--min-size", &"1"]);
+    numamma(&dir, &[&"top", &"--batch", &"-n", &"1", &"-d", &"200ms", &program, &hostile("argument")]);
+    let best = dir.join(hostile("best").replace('/', "_"));
+    numamma(&dir, &[&"tune", &"--runs", &"1", &"-o", &best, &"--", &program, &hostile("argument")]);
     numamma(&dir, &[&"profile", &"-o", &dir.join(hostile("out").replace('/', "_")), &program, &hostile("argument")]);
 }
 
