@@ -215,6 +215,18 @@ fn memory_ends_at_some_allocations() {
     memory_ends(24);
 }
 
+/// The same for the library that records: it asks for little memory of its own.
+#[test]
+fn memory_of_a_recorded_program_ends() {
+    let dir = exhausted("memory-recorded");
+    let bare = run(plain(dir.join("exhausted")).current_dir(&dir).args(["all", "./plugin.so"]));
+    for allocations in ["0", "1", "3", "10", "100", "0+", "2+", "20+"] {
+        let mut command = numamma(&["profile", "-q", "-o", "x.prof", "--", "./exhausted", "all", "./plugin.so"]);
+        let ran = run(command.current_dir(&dir).env("NUMAMMA_TEST_ALLOCATIONS", allocations));
+        assert_eq!((&ran.stdout, ran.status), (&bare.stdout, bare.status), "{allocations}: {ran:?}");
+    }
+}
+
 #[test]
 #[ignore = "long: make test-long"]
 fn memory_ends_at_many_allocations() {

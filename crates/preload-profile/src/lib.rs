@@ -35,6 +35,7 @@ extern "C" fn at_load() {
         numamma_hook::modules::start();
         numamma_hook::own_stack::start();
         numamma_hook::alloc::elsewhere::watch();
+        numamma_hook::alloc::exhaustion::start();
         recording::start_faults(false);
     }
 }
