@@ -17,6 +17,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 use numamma_kernel::mappings::map_wiped_on_fork;
 use numamma_kernel::sys::PAGE;
 
+use crate::alloc::elsewhere;
 use crate::stackbounds;
 
 /// Counters of readers: one for each bit of a word, and together one page.
@@ -184,7 +185,7 @@ impl<T> Versions<T> {
         }
         let layout = core::alloc::Layout::new::<Node<T>>();
         // SAFETY: a node is not zero-sized.
-        let node = unsafe { std::alloc::alloc(layout) }.cast::<Node<T>>();
+        let node = elsewhere::fallibly(|| unsafe { std::alloc::alloc(layout) }).cast::<Node<T>>();
         if node.is_null() {
             return Err(NotReplaced::NoRoom);
         }
