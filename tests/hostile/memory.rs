@@ -432,7 +432,7 @@ pub fn in_group(command: &Command, limit: u64) -> Option<Ran> {
     }
     let ran = run(shell.arg(command.get_program()).args(command.get_args()));
     if ran.code() == Some(99) {
-        println!("skipped: no control group can be made here: {}", ran.stderr);
+        common::skipped(&format!("no control group can be made here: {}", ran.stderr.trim()));
         return None;
     }
     Some(ran)
@@ -603,13 +603,22 @@ const KEEPING: [(&str, &[(&str, &str)]); 4] = [
 /// An allocator that keeps large arrays, where it is installed.
 const TCMALLOC: &str = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4";
 
+fn has_tcmalloc() -> bool {
+    let exists = Path::new(TCMALLOC).exists();
+    if !exists {
+        assert!(std::env::var_os("CI").is_none(), "{TCMALLOC} is missing, and CI must have it: run `make setup`");
+        common::skipped("large arrays under tcmalloc (make setup installs it)");
+    }
+    exists
+}
+
 /// glibc and other allocators can be told to keep freed memory of any size: then large arrays are kept as others are.
 #[test]
 fn large_arrays_are_kept_where_the_allocator_keeps_them() {
     let tuned = Program::new("tuned");
     let before = format!("{}:{TCMALLOC}", preload("apply").display());
     let tcmalloc: (&str, &[(&str, &str)]) = ("", &[("LD_PRELOAD", &before)]);
-    let tcmalloc = Some(tcmalloc).filter(|_| Path::new(TCMALLOC).exists());
+    let tcmalloc = Some(tcmalloc).filter(|_| has_tcmalloc());
     for place in ["interleave", "block"] {
         let arrays = tuned.policy("arrays.toml", &["array".to_owned()], &format!("policy = \"{place}\""));
         for (told, variables) in KEEPING.into_iter().chain(tcmalloc) {
@@ -673,8 +682,7 @@ fn an_array_from_before_mallopt_is_not_kept() {
 fn a_placed_array_has_huge_pages_where_glibc_asks_for_them() {
     let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled").unwrap_or_default();
     if !setting.contains("[madvise]") {
-        eprintln!("SKIPPED: huge pages are not given on request: {setting}");
-        return;
+        return common::skipped(&format!("huge pages are not given on request: {}", setting.trim()));
     }
     let tuned = Program::new("tuned");
     for (place, share) in [("interleave", 0.9), ("block", 0.9), ("local\", huge = \"split", 0.0)] {
@@ -863,7 +871,7 @@ fn a_program_without_privileges_locks_all_its_memory() {
     if may < LIMIT_MIB << 10 {
         let why = format!("a process may lock {may} KiB here (RLIMIT_MEMLOCK), and the test needs {LIMIT_MIB} MiB");
         assert!(std::env::var_os("CI").is_none(), "{why}, which CI must allow");
-        return eprintln!("SKIPPED: {why}");
+        return common::skipped(&why);
     }
     assert!(bare.stdout.contains(" locked 0 small 1 large 1"), "{}", bare.stdout);
     assert_eq!((&seen.stdout, &seen.stderr), (&bare.stdout, &bare.stderr));
