@@ -412,7 +412,9 @@ fn python() -> Option<PathBuf> {
     let install = ["-m", "pip", "install", "--quiet", "--retries", "1", "--timeout", "20", "duckdb", "polars"];
     let got = made && run(plain(&python).args(install)).status.success() && can_read();
     if !got {
-        eprintln!("SKIPPED: the tables in other readers need DuckDB and Polars from PyPI (python3-venv and a network)");
+        crate::common::skipped(
+            "the tables in other readers need DuckDB and Polars from PyPI (python3-venv and a network)",
+        );
     }
     got.then_some(python)
 }

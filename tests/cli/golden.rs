@@ -95,7 +95,7 @@ fn photograph(dir: &Scratch, page: &Path, link: &str, dark: bool, picture: &Path
     match browser.output() {
         Ok(_) => true,
         Err(_) => {
-            eprintln!("skipped: no chromium here, scripts/setup tests installs it");
+            crate::common::skipped("no chromium here, scripts/setup tests installs it");
             false
         }
     }

@@ -69,7 +69,7 @@ const DIFFERENCE: &str = include_str!("html/difference.js");
 fn axe() -> String {
     let path = root().join("target/browser/node_modules/axe-core/axe.min.js");
     std::fs::read_to_string(path).unwrap_or_else(|_| {
-        eprintln!("skipped: no axe-core here, scripts/setup tests installs it where there is npm");
+        crate::common::skipped("no axe-core here, scripts/setup tests installs it where there is npm");
         String::new()
     })
 }
@@ -87,7 +87,7 @@ fn driven(dir: &Scratch, page: &str, steps: &str) -> Option<Value> {
         .arg(format!("file://{}", copy.display()))
         .output();
     let Ok(out) = out else {
-        eprintln!("skipped: no chromium here, scripts/setup tests installs it");
+        crate::common::skipped("no chromium here, scripts/setup tests installs it");
         return None;
     };
     let (dom, errors) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));

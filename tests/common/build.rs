@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::run;
+use super::{run, skipped};
 
 /// The source tree.
 pub fn root() -> &'static Path {
@@ -40,7 +40,7 @@ pub fn libomp() -> Option<PathBuf> {
     let found = there.chain([PathBuf::from("/usr/lib/x86_64-linux-gnu/libomp.so.5")]).find(|p| p.exists());
     if found.is_none() {
         assert!(std::env::var_os("CI").is_none(), "libomp.so.5 is missing, and CI must have it: run `make setup`");
-        eprintln!("SKIPPED: programs under LLVM's OpenMP runtime (make setup installs it)");
+        skipped("programs under LLVM's OpenMP runtime (make setup installs it)");
     }
     found
 }

@@ -44,7 +44,7 @@ impl Lab {
         let help = run(Command::new("qemu-system-x86_64").arg("-help")).stdout;
         if !help.contains("\n-plugin ") {
             assert!(std::env::var_os("CI").is_none(), "this qemu was built without plugins, and CI must have them");
-            eprintln!("SKIPPED: the meter needs a qemu that was built with plugins (Debian's is)");
+            crate::common::skipped("the meter needs a qemu that was built with plugins (Debian's is)");
             return None;
         }
         Some(lab.options(&["--meter-out", out.to_str().expect("a path in UTF-8")]))

@@ -3,6 +3,7 @@
 use std::borrow::BorrowMut;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -163,6 +164,12 @@ pub fn exists(tool: &str) -> bool {
 pub fn needs(tools: &[&str], what: &str) -> bool {
     let Some(missing) = tools.iter().find(|tool| !exists(tool)) else { return true };
     assert!(std::env::var_os("CI").is_none(), "{missing} is missing, and CI must have it: run `make setup`");
-    eprintln!("SKIPPED: {what} needs {missing} (make setup installs it)");
+    skipped(&format!("{what} needs {missing} (make setup installs it)"));
     false
+}
+
+/// Says that something is not tested, because this machine does not have what it takes: privileges, control groups, a
+/// setting of the kernel. The line is not kept back as the output of a test that passes is.
+pub fn skipped(why: &str) {
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }

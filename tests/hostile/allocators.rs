@@ -118,7 +118,7 @@ fn a_sanitizers_runtime() {
         let mut command = plain(compiler);
         command.args(flags).arg(common::source("hostile/stress/sanitized.c")).arg("-o").arg(dir.join(&name));
         if !common::run(command).status.success() {
-            eprintln!("skipped: {compiler} has no runtime for {sanitizer}");
+            common::skipped(&format!("{compiler} has no runtime for {sanitizer}"));
             continue;
         }
         let env = "export ASAN_OPTIONS=verify_asan_link_order=0;";

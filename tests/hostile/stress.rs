@@ -205,9 +205,10 @@ fn very_many_libraries_are_loaded() {
     assert!(all <= 6.0 * half, "{COUNT} libraries {half} us, twice as many {all} us");
 }
 
-/// CPU time that a cycle of dlopen and dlclose may take longer than bare, in microseconds: 17 were measured with 500
-/// rules; a loaded host and builds without optimisation take several times that.
-const CYCLE_US: f64 = 250.0;
+/// CPU time that a cycle of dlopen and dlclose may take longer than bare, in microseconds: 10 to 20 were measured.
+const CYCLE_US: f64 = 50.0;
+/// Runs of which the shortest cycle counts: others on the machine make cycles longer, never shorter.
+const CYCLE_RUNS: usize = 5;
 /// Bytes by which resident memory may grow over all cycles.
 const CYCLE_GROWTH: i64 = 2 << 20;
 
@@ -216,6 +217,20 @@ fn cycles(ran: &Ran) -> (f64, i64) {
     let words: Vec<&str> = ran.stdout.split_whitespace().collect();
     let ["damaged", "0", "us", us, "grown", grown] = words[..] else { panic!("{ran:?}") };
     (us.parse().expect("a number"), grown.parse().expect("a number"))
+}
+
+/// The shortest cycle of a few runs of cycles.c, bare and with the library, in turn. Ends when these are close enough.
+fn shortest_cycles(bare: impl Fn() -> Ran, with: impl Fn() -> Ran) -> (f64, f64) {
+    let mut shortest = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..CYCLE_RUNS {
+        let (without, (us, grown)) = (cycles(&bare()).0, cycles(&with()));
+        assert!(grown < CYCLE_GROWTH, "{grown} bytes more");
+        shortest = (shortest.0.min(without), shortest.1.min(us));
+        if shortest.1 < shortest.0 + CYCLE_US {
+            break;
+        }
+    }
+    shortest
 }
 
 /// The largest shared library of the Rust compiler, which has hundreds of thousands of symbols and is always there.
@@ -256,10 +271,12 @@ fn a_library_is_opened_and_closed_thousands_of_times() {
             command.args(["./cycle.so", &cycles_wanted.to_string()]).args(stays).env("NUMAMMA_REPORT", &report);
             command
         };
-        let (bare, _) = cycles(&observe(arguments(plain("./cycles")), &dir).success());
-        let (us, grown) = cycles(&observe(arguments(common::placed("./cycles", &policy)), &dir).success());
-        assert_eq!(instances(&report), [cycles_wanted; 3], "{stays:?}");
-        assert!(grown < CYCLE_GROWTH, "{grown} bytes more after {cycles_wanted} cycles, {stays:?}");
+        let placed = || {
+            let ran = observe(arguments(common::placed("./cycles", &policy)), &dir).success();
+            assert_eq!(instances(&report), [cycles_wanted; 3], "{stays:?}");
+            ran
+        };
+        let (bare, us) = shortest_cycles(|| observe(arguments(plain("./cycles")), &dir).success(), placed);
         assert!(us < bare + CYCLE_US, "a cycle takes {us} us, bare {bare} us, {stays:?}");
     }
 }
@@ -269,11 +286,13 @@ fn a_recorded_library_is_opened_and_closed_thousands_of_times() {
     let dir = scratch("recorded-cycles");
     compile(&dir, "cycles.c", "cycles", &[]);
     compile(&dir, "cycle_plugin.c", "cycle.so", &["-shared", "-fPIC"]);
-    let (bare, _) = cycles(&observe(shell("exec ./cycles ./cycle.so 2000"), &dir).success());
-    let mut recorded = numamma(&["profile", "-q", "-F", "100", "-o"]);
-    recorded.arg(dir.join("x.prof")).args(["--", "./cycles", "./cycle.so", "2000"]);
-    let (us, grown) = cycles(&observe(recorded, &dir).success());
-    assert!(grown < CYCLE_GROWTH, "{grown} bytes more");
+    let bare = || observe(shell("exec ./cycles ./cycle.so 2000"), &dir).success();
+    let recorded = || {
+        let mut recorded = numamma(&["profile", "-q", "-F", "100", "-o"]);
+        recorded.arg(dir.join("x.prof")).args(["--", "./cycles", "./cycle.so", "2000"]);
+        observe(recorded, &dir).success()
+    };
+    let (bare, us) = shortest_cycles(bare, recorded);
     assert!(us < bare + CYCLE_US, "a cycle takes {us} us, bare {bare} us");
 }
 

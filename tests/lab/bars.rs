@@ -342,7 +342,7 @@ fn speedup(case: Case) -> (&'static str, &'static str) {
 fn is_left_out() -> bool {
     let left_out = std::env::var_os("NUMAMMA_METER_BARS").is_none();
     if left_out {
-        eprintln!("SKIPPED: make bench-meter measures this");
+        crate::common::skipped("make bench-meter measures this");
     }
     left_out
 }

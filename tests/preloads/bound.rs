@@ -24,7 +24,7 @@ fn run_placed(program: &Path, policy: &Path, variables: &[(&str, &str)]) -> Ran 
 #[test]
 fn explicit_lists_bind_threads_in_turn_and_users_go_first() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        eprintln!("SKIPPED: one CPU");
+        crate::common::skipped("one CPU");
         return;
     }
     let dir = Scratch::new("bound");
@@ -52,7 +52,7 @@ fn explicit_lists_bind_threads_in_turn_and_users_go_first() {
 #[test]
 fn threads_that_the_program_binds_are_left_alone() {
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        eprintln!("SKIPPED: one CPU");
+        crate::common::skipped("one CPU");
         return;
     }
     let dir = Scratch::new("own-cpus");

@@ -167,7 +167,7 @@ impl Program {
         c.arg(&profile).arg(&self.first).arg(accesses.to_string());
         let out = run(c.env("OMP_NUM_THREADS", "4").env("OMP_WAIT_POLICY", "passive"));
         if out.code() == Some(2) && out.stderr.contains("perf_event_paranoid") {
-            eprintln!("SKIPPED: this kernel lets only root sample");
+            crate::common::skipped("this kernel lets only root sample");
             return None;
         }
         assert_eq!(out.success().stdout, "ok\n");

@@ -190,7 +190,7 @@ fn separate_debugging_information_is_found_by_build_id() {
     let file = dir.join("edc0de00112233.debug");
     let tool = |args: &[&std::ffi::OsStr]| assert!(Command::new("objcopy").args(args).status().unwrap().success());
     if std::fs::create_dir_all(dir).and_then(|()| std::fs::write(&file, b"")).is_err() {
-        eprintln!("SKIPPED: {} cannot be written", dir.display());
+        common::skipped(&format!("{} cannot be written", dir.display()));
         return;
     }
     tool(&["--only-keep-debug".as_ref(), "--compress-debug-sections=zlib".as_ref(), program.as_ref(), file.as_ref()]);

@@ -149,7 +149,7 @@ fn each_page_has_the_accesses_of_its_thread() {
 #[test]
 fn a_rust_program_of_a_nightly_compiler_counts_all_of_its_accesses() {
     if !run(plain("rustc").args(["+nightly", "--version"])).status.success() {
-        eprintln!("SKIPPED: sanitizers of rustc need a nightly one: rustup toolchain install nightly");
+        crate::common::skipped("sanitizers of rustc need a nightly one: rustup toolchain install nightly");
         return;
     }
     let tracing = Tracing::new("rust");

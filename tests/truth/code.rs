@@ -147,7 +147,7 @@ fn functions_that_disagree_are_told_apart() {
 #[test]
 fn gathered_tables_are_known_by_page() {
     if !std::arch::is_x86_feature_detected!("avx2") {
-        eprintln!("SKIPPED: no AVX2 here, so no vector gathers");
+        crate::common::skipped("no AVX2 here, so no vector gathers");
         return;
     }
     let _alone = alone();

@@ -631,7 +631,7 @@ fn names_the_right_objects_of_real_samples() {
     );
     for row in &ROWS {
         if row.flags.contains(&"-mavx2") && !std::arch::is_x86_feature_detected!("avx2") {
-            eprintln!("SKIPPED {} {}: no AVX2 here", row.kernel, row.flags.join(" "));
+            crate::common::skipped(&format!("{} {}: no AVX2 here", row.kernel, row.flags.join(" ")));
             continue;
         }
         let program = build(row.compiler, row.source, row.flags, "");
@@ -640,7 +640,9 @@ fn names_the_right_objects_of_real_samples() {
             Ok(run) => run,
             Err(e) => {
                 assert!(std::env::var_os("CI").is_none(), "CI must have timer samples: {e}");
-                eprintln!("SKIPPED all: {e}; set kernel.perf_event_paranoid to 2 or run with CAP_PERFMON");
+                crate::common::skipped(&format!(
+                    "all: {e}; set kernel.perf_event_paranoid to 2 or run with CAP_PERFMON"
+                ));
                 return;
             }
         };

@@ -195,7 +195,7 @@ fn a_process_id_that_is_used_again_is_another_process() {
             command
         });
         if !dir.join("t.prof").exists() || out.code() == Some(77) {
-            eprintln!("not root here: {}", out.stderr);
+            crate::common::skipped(&format!("not root here: {}", out.stderr));
             return None;
         }
         assert_eq!(out.code(), Some(0), "{}", out.stderr);
@@ -308,8 +308,7 @@ fn a_small_file_system_keeps_what_fits() {
     std::fs::create_dir(&mount).unwrap();
     let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=16k", "none"]).arg(&mount).output();
     if !mounted.is_ok_and(|o| o.status.success()) {
-        eprintln!("not root: a small file system cannot be mounted, nothing was tested");
-        return;
+        return crate::common::skipped("not root: a small file system cannot be mounted");
     }
     let out = run(profile(&dir, &["-o", "small/t.prof"], &[program.to_str().unwrap(), "2.5"]));
     let read = std::panic::catch_unwind(|| Profile::read(&mount.join("t.prof")));

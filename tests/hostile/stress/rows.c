@@ -1,10 +1,11 @@
-/* Small objects of many sizes, freed again: how much memory the process takes.   rows grow|mixed|rules|threads|cross|rest
+/* Small objects of many sizes, freed again: how much memory the process takes.
+ *   rows "grow|mixed|rules|threads|cross|rest [MIB]"   with 8 MiB of objects at a time, or MIB
  *   grow     tables of rows, each table with larger rows than the one before, one table at a time
  *   mixed    rows of random sizes that replace each other, in a phase of short rows and a phase of long ones
  *   rules    200 call sites in turn, each with rows of growing sizes
  *   threads  as grow, in four threads
  *   cross    as grow, each table allocated by one thread and freed by another
- *   rest     tables with more rows or fewer than the one before, while one row of the first one stays
+ *   rest     60 tables with more rows or fewer than the one before, 12 large ones, while one row of the first one stays
  * Writes to standard error: resident KiB before the first row, at the peak, and after all rows are freed. */
 #define _GNU_SOURCE
 #include <malloc.h>
@@ -17,8 +18,9 @@
 #include "sites.h"
 #include "status.h"
 
-enum { LIVE = 8 << 20, THREADS = 4, SMALLEST = 24, LARGEST = 4000 };
+enum { THREADS = 4, SMALLEST = 24, LARGEST = 4000 };
 
+static size_t live;
 static int damaged;
 
 static void *row(size_t size, int site, unsigned char mark) {
@@ -40,8 +42,8 @@ struct table {
     size_t count, size;
 };
 
-static struct table fill(size_t live, size_t size, int rules) {
-    struct table t = {malloc(live / size * sizeof(void *)), live / size, size};
+static struct table fill(size_t bytes, size_t size, int rules) {
+    struct table t = {malloc(bytes / size * sizeof(void *)), bytes / size, size};
     if (!t.rows) exit(3);
     for (size_t i = 0; i < t.count; i++) t.rows[i] = row(size, rules ? i % SITES : 0, size);
     return t;
@@ -52,8 +54,8 @@ static void empty(struct table t) {
     free(t.rows);
 }
 
-static void grow(size_t live, int rules) {
-    for (size_t size = SMALLEST; size <= LARGEST; size = next_size(size)) empty(fill(live, size, rules));
+static void grow(size_t bytes, int rules) {
+    for (size_t size = SMALLEST; size <= LARGEST; size = next_size(size)) empty(fill(bytes, size, rules));
 }
 
 static void mixed(void) {
@@ -74,7 +76,7 @@ static void mixed(void) {
 }
 
 static void *thread(void *arg) {
-    grow(LIVE / THREADS, 0);
+    grow(live / THREADS, 0);
     return arg;
 }
 
@@ -98,7 +100,7 @@ static void cross(void) {
     sem_init(&vacant, 0, 1);
     pthread_create(&t, NULL, consumer, NULL);
     for (size_t size = SMALLEST; size <= LARGEST; size = next_size(size)) {
-        struct table table = fill(LIVE / 2, size, 0);
+        struct table table = fill(live / 2, size, 0);
         sem_wait(&vacant);
         passed[i++ % 2] = table;
         sem_post(&full);
@@ -111,18 +113,22 @@ static void cross(void) {
 
 static void rest(void) {
     unsigned char *stays = row(100, 0, 1);
-    for (int i = 0; i < 60; i++) empty(fill(LIVE + LIVE / 2 * (i % 3), 100, 0));
+    int tables = live > 8 << 20 ? 12 : 60;
+    for (int i = 0; i < tables; i++) empty(fill(live + live / 2 * (i % 3), 100, 0));
     if (stays[0] != 1) damaged = 1;
 }
 
 int main(int argc, char **argv) {
-    const char *how = argc > 1 ? argv[1] : "grow";
+    char how[16] = "grow";
+    size_t mib = 8;
+    if (argc > 1 && sscanf(argv[1], "%15s %zu", how, &mib) < 1) return 2;
+    live = mib << 20;
     long before = status("VmRSS:");
     pthread_t threads[THREADS];
-    if (!strcmp(how, "grow")) grow(LIVE, 0);
+    if (!strcmp(how, "grow")) grow(live, 0);
     if (!strcmp(how, "mixed")) mixed();
     // Otherwise glibc keeps up to twice the largest block at the end of its heap, more or less by chance.
-    if (!strcmp(how, "rules")) mallopt(M_TRIM_THRESHOLD, 128 << 10), grow(LIVE / 2, 1);
+    if (!strcmp(how, "rules")) mallopt(M_TRIM_THRESHOLD, 128 << 10), grow(live / 2, 1);
     if (!strcmp(how, "cross")) cross();
     if (!strcmp(how, "rest")) rest();
     if (!strcmp(how, "threads")) {

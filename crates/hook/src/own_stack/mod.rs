@@ -78,15 +78,29 @@ pub fn is_inside() -> bool {
 
 /// Runs `work`, which allocates nothing, on a stack of this library, directly if the thread is on one already or the
 /// program has confined itself. `None` if there is no stack, or if the work was abandoned or panicked.
+#[inline(always)]
 pub fn run<T>(work: impl FnOnce() -> T) -> Option<T> {
     // Once the program has confined itself, no signal can be blocked.
     if inside().is_some() || sandbox::entered() {
-        return Some(work());
+        return Some(directly(work));
     }
     let mut job = Job { work: Some(work), result: None };
     // SAFETY: `perform` gets the job that it is made for, which outlives the call.
     unsafe { run_job(perform(&job), (&raw mut job).cast()) };
     job.result
+}
+
+/// As [`run`], for work that is done where it is called if there is no stack.
+#[inline(always)]
+pub fn run_or_directly<T>(work: impl Fn() -> T) -> T {
+    run(&work).unwrap_or_else(|| directly(&work))
+}
+
+/// Not inlined: what the work takes of a stack would be taken by the caller, on whatever stack the work runs.
+#[cold]
+#[inline(never)]
+fn directly<T>(work: impl FnOnce() -> T) -> T {
+    work()
 }
 
 /// The work of one call and what it returned.

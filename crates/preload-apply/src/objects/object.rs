@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 
-use numamma_hook::{allocating, say_once};
+use numamma_hook::{allocating, own_stack, say_once};
 use numamma_kernel::policy;
 use numamma_kernel::sys::PAGE;
 use numamma_plan::plan::{HUGE_PAGE, Layout, PagePlan, page_size_of};
@@ -165,7 +165,7 @@ impl Object {
         self.own_plan(state).map_or(0, |plan| mappings_of(&plan, part))
     }
 
-    /// Not inlined, as all work on parts: it takes much of the stack.
+    /// On a stack of this library and not inlined, as all work on parts: it takes much of a stack.
     #[cold]
     #[inline(never)]
     fn mappings_in_parts(&self, state: &'static State, part: Part) -> u64 {
@@ -173,7 +173,8 @@ impl Object {
             let part = self.within(part, &view);
             if part.pages == 0 { None } else { Some(mappings_of(&view.own_plan(state)?, part)) }
         };
-        self.in_parts(state).filter_map(of).sum()
+        let sum = || self.in_parts(state).filter_map(of).sum();
+        own_stack::run_or_directly(sum)
     }
 
     /// Takes mappings for the whole object from the budget, with larger blocks if they are short. Returns the plan that
@@ -212,12 +213,15 @@ impl Object {
             state.rules_of(self.rule).for_each(|rule| _ = rule.counters.over_budget.fetch_add(1, Ordering::Relaxed));
             return false;
         }
-        for part in self.in_parts(state) {
-            let block = part.own_plan(state).and_then(|plan| plan.block_bytes()).unwrap_or(0);
-            if let Some(rule) = state.rules.get(part.rule) {
-                rule.counters.block.store(block, Ordering::Relaxed);
+        let count = || {
+            for part in self.in_parts(state) {
+                let block = part.own_plan(state).and_then(|plan| plan.block_bytes()).unwrap_or(0);
+                if let Some(rule) = state.rules.get(part.rule) {
+                    rule.counters.block.store(block, Ordering::Relaxed);
+                }
             }
-        }
+        };
+        own_stack::run_or_directly(count);
         true
     }
 
@@ -236,10 +240,13 @@ impl Object {
     #[cold]
     #[inline(never)]
     fn place_parts(&self, state: &'static State, resident: bool) -> Result<(), c_int> {
-        self.in_parts(state).try_for_each(|part| match part.own_plan(state) {
-            Some(plan) => part.place_whole(state, &plan, resident),
-            None => Ok(()),
-        })
+        let place = || {
+            self.in_parts(state).try_for_each(|part| match part.own_plan(state) {
+                Some(plan) => part.place_whole(state, &plan, resident),
+                None => Ok(()),
+            })
+        };
+        allocating::run(place).unwrap_or(Err(libc::ENOMEM))
     }
 
     /// Gives the last page of an object in parts its policy. Whether it has one, or the kernel chooses the node; `None`

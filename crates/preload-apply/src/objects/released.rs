@@ -475,7 +475,7 @@ fn unmap_uncounted(object: &Object) {
 /// Returns the mappings of `object` to the budget. Making the plan that tells how many takes much of a stack.
 fn give_mappings_of(state: &'static State, object: &Object) {
     let of_plan = || kept::loose::mappings(state, object);
-    let on_own_stack = || own_stack::run(of_plan).unwrap_or_else(of_plan);
+    let on_own_stack = || own_stack::run_or_directly(of_plan);
     state.give_mappings(kept::loose::known_mappings(state, object).unwrap_or_else(on_own_stack));
 }
 

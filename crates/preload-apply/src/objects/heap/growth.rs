@@ -345,13 +345,14 @@ fn unite(state: &'static State, object: &Object, plan: &PagePlan<'_>) -> Result<
 }
 
 /// As [`prepare`], of an object in parts. The page is the last one, which must not be a huge one, as above: until it is
-/// there, it is a memory area of its own.
+/// there, it is a memory area of its own. Its placing takes much of a stack.
 #[cold]
 #[inline(never)]
 fn prepare_parts(state: &'static State, object: &Object) {
     let end = object.base + object.bytes();
     let may_be_huge = |is_set: bool| !is_set && end.is_multiple_of(HUGE);
-    if let Some(is_set) = object.place_last_page(state).filter(|is_set| !may_be_huge(*is_set)) {
+    let placed = allocating::run(|| object.place_last_page(state)).flatten();
+    if let Some(is_set) = placed.filter(|is_set| !may_be_huge(*is_set)) {
         // SAFETY: the last byte of a fresh mapping.
         unsafe { ptr::write_volatile((end - 1) as *mut u8, 0) };
         if is_set {

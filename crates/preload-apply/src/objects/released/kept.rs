@@ -17,6 +17,7 @@ pub mod loose;
 
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
+use numamma_hook::own_stack;
 use numamma_kernel::sys::PAGE;
 use numamma_plan::policy::PolicyKind;
 
@@ -458,11 +459,15 @@ impl Search<'_> {
         size - size / WASTE_DIVISOR <= self.wanted.bytes()
     }
 
+    /// On a stack of this library: an allocation has taken much of the caller's by then.
     #[cold]
     fn remove_outdated(&self, number: usize, word: u64) {
-        let is_outdated = heap_table::object_of(0, 0, word).placing != self.wanted.placing;
-        if is_outdated && let Some(old) = self.set.remove(number, word) {
-            released::unmap(self.state, &old);
+        if heap_table::object_of(0, 0, word).placing != self.wanted.placing {
+            own_stack::run_or_directly(|| {
+                if let Some(old) = self.set.remove(number, word) {
+                    released::unmap(self.state, &old);
+                }
+            });
         }
     }
 

@@ -67,8 +67,7 @@ pub struct Extent {
 /// What a block of whole pages at `base` has in memory. Changes errno. On a stack of this library: it takes much of
 /// one.
 pub fn extent_in_memory(base: usize, bytes: usize) -> Extent {
-    let find = || find_extent(base, bytes);
-    own_stack::run(find).unwrap_or_else(find)
+    own_stack::run_or_directly(|| find_extent(base, bytes))
 }
 
 fn find_extent(base: usize, bytes: usize) -> Extent {

@@ -20,7 +20,8 @@ const ALIKE_DIVISOR: usize = 8;
 const SMALLER: u32 = 16;
 
 /// Bytes that a heap must have mapped anew until it keeps what it needs even if its objects differ each time: page
-/// faults of a quarter of a second, at 1 us each. A program that builds some tables and ends does not get there.
+/// faults of a quarter of a second, at 1 us each. It must also have become empty [`VERY_OFTEN`]: a program that builds
+/// some tables, however large, and then goes on without them does not get there.
 const WORTH: usize = coming_again::LENT;
 
 /// See the module.
@@ -34,9 +35,9 @@ pub(super) struct Emptied {
     last: (usize, usize),
     /// The most bytes that it needed, and the times that it needed at least about half of that.
     large: (usize, u32),
-    /// Bytes that were mapped anew, after they had been given back. With [`TIMES`] what it needs, and [`WORTH`], the
-    /// heap keeps that however large it is and whether it is the same each time or not, as of arrays (see
-    /// [`crate::rules::in_use`]).
+    /// Bytes that were mapped anew, after they had been given back. With [`TIMES`] what it needs the heap keeps that
+    /// however large it is, as of arrays (see [`crate::rules::in_use`]); whether it is the same each time or not with
+    /// [`WORTH`].
     anew: usize,
     /// What it kept so was in the way of others once.
     in_vain: bool,
@@ -108,7 +109,8 @@ impl Emptied {
         coming_again::give(self.class, again);
         let now = wanted.max(again);
         let much = if now <= coming_again::MOST_SMALL { Class::Much } else { Class::Large };
-        let is_paid = self.anew / TIMES >= now && (self.anew >= WORTH || self.alike >= OFTEN);
+        let is_worth = self.anew >= WORTH && self.times >= VERY_OFTEN;
+        let is_paid = self.anew / TIMES >= now && (is_worth || self.alike >= OFTEN);
         // What is needed more than before is rent.
         let before = if self.class == Class::Together { again } else { 0 };
         let classes = [
