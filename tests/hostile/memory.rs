@@ -184,8 +184,8 @@ fn large_tables_take_the_memory_that_they_take_in_glibc() {
     let (bare, seen) = rows.compare_peak(&any, "rest 64");
     let most = 1.1 * bare[2] + seen[1] / 16.0 + LIBRARY_KIB + KEPT_KIB;
     assert!(seen[2] <= most, "rest: after {seen:?}, bare {bare:?}");
-    // How much of a table is freed by one thread when the other one fills the next, and how patient the heap is, depends
-    // on the time.
+    // How much of a table is freed by one thread when the other one fills the next, and how patient the heap is,
+    // depends on the time.
     let (bare, seen) = (rows.bare("cross 64"), [1, 2].map(|n| least(n, || rows.placed(&any, "cross 64"))[n]));
     assert!(seen[0] <= 1.25 * bare[1] + LIBRARY_KIB, "cross: peak {seen:?}, bare {bare:?}");
     assert!(seen[1] <= 1.1 * bare[2] + LIBRARY_KIB + KEPT_KIB, "cross: after {seen:?}, bare {bare:?}");
