@@ -148,7 +148,7 @@ fn first_child(recorder: &mut Child) -> u32 {
     }
 }
 
-/// Ten million allocations of 5,000 bytes and one array: most are left out, none is forgotten.
+/// Millions of allocations of 5,000 bytes and one array: nearly all are left out, none is forgotten.
 #[test]
 fn large_allocations_are_thinned_and_counted() {
     const PAIRS: u64 = 30_000_000;
@@ -158,13 +158,59 @@ fn large_allocations_are_thinned_and_counted() {
     assert_eq!(out.code(), Some(0), "{}", out.stderr);
     let p = Profile::read(&dir.join("t.prof"));
     let recorded = p.stats.alloc_events + p.stats.alloc_lost;
-    assert!(recorded < PAIRS / 5 * 9, "{recorded} of {} events were recorded", 2 * PAIRS);
+    // At the default bound 600,000 may come at once (CREDIT_NS of the recorder), and some until it has looked.
+    assert!(recorded < PAIRS / 10, "{recorded} of {} events were recorded", 2 * PAIRS);
     assert!(p.notes.iter().any(|n| n.contains("tenth of a second")), "{:?}", p.notes);
     let counts = |max_size: u64| p.counts.values().filter(|c| c.max_size == max_size).map(|c| c.instances).sum::<u64>();
     let (counted, lost) = (counts(5000), p.stats.alloc_lost);
     // Those left out after the last one recorded go to no call site.
     assert!(counted <= PAIRS && counted + lost > PAIRS / 10 * 8, "{counted} of {PAIRS} counted, {lost} lost");
     assert_eq!(counts(1_000_001), 1, "the array is not one of them");
+}
+
+/// The CPU time that the program itself has used, the least of three runs each, in turn: bare and recorded, and the
+/// overhead that the report of that run states, as a share.
+fn costs(dir: &Path, program: &Path, arguments: [&str; 3]) -> (f64, f64, f64) {
+    let (mut bare, mut recorded, mut stated) = (f64::INFINITY, f64::INFINITY, 0.0);
+    let nanoseconds = |ran: &Ran| -> f64 {
+        let said = ran.messages().1.join(" ");
+        said.parse().unwrap_or_else(|_| panic!("{}", ran.stderr))
+    };
+    for _ in 0..3 {
+        bare = nanoseconds(&run(plain(program).args(arguments)).success()).min(bare);
+        let mut recorder = numamma(&["profile", "-q", "-o", "t.prof", "--"]);
+        let seen = nanoseconds(&run(recorder.current_dir(dir).arg(program).args(arguments)).success());
+        if seen < recorded {
+            recorded = seen;
+            let json = run(numamma(&["report", "--json", "t.prof"]).current_dir(dir)).success().json();
+            stated = json["overhead"].as_f64().unwrap_or_else(|| panic!("no overhead: {json}"));
+        }
+    }
+    (bare, recorded, stated)
+}
+
+/// What does nothing but allocate costs more than `--max-overhead`, for what is left out is still counted. How much
+/// that is must be stated. It took 2.4 times as long once, and "< 0.1 %" was stated.
+#[test]
+fn the_overhead_of_large_allocations_is_bounded_and_stated() {
+    /// Nanoseconds that a pair of calls may cost more, on a machine that is busy otherwise.
+    const PAIR_NS: f64 = 100.0;
+    /// By what factor a statement may be wrong in either direction.
+    const WRONG: f64 = 3.0;
+    let _alone = common::alone();
+    let dir = scratch("large-costs");
+    let batches = compile(&dir, "batches", &["-fno-builtin-malloc", "-fno-builtin-free"]);
+    // Pairs, which cost a program more than anything else; and a million blocks that stay for a while, whose page
+    // faults take most of the time.
+    let (bare, recorded, stated) = costs(&dir, &batches, ["10000000", "1", "5000"]);
+    assert!(recorded - bare <= 1e7 * PAIR_NS, "{recorded} ns, bare {bare}");
+    let measured = recorded / bare - 1.0;
+    let is_right = stated >= measured / WRONG && stated <= measured * WRONG;
+    assert!(measured < 0.05 || is_right, "{stated} is stated, {measured} was measured");
+    let (bare, recorded, stated) = costs(&dir, &batches, ["10", "100000", "5000"]);
+    assert!(recorded <= 1.4 * bare, "{recorded} ns, bare {bare}");
+    // The least that is stated ("at least"): a page fault that is only counted costs the program too, about 150 ns.
+    assert!((0.01..0.4).contains(&stated), "{stated} is stated, {} was measured", recorded / bare - 1.0);
 }
 
 /// 10,000 threads and a million blocks, all at the same time; what is too fast for the recorder is counted by its kind.
