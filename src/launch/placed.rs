@@ -5,6 +5,7 @@
 //! [`Prepared::spawn_and_wait`] keeps this process as a parent that forwards signals.
 
 use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use numamma_plan::callsite::file_name;
@@ -62,8 +63,17 @@ pub fn prepare(policy_path: &Path, command: &[OsString]) -> Result<Prepared, Fai
     let warning = warning(&policy, &executable);
     let mut env = library::environment(&executable, &library);
     env.push((POLICY_ENV.into(), policy_path.into_os_string()));
+    env.extend(absolute_report().map(|report| (REPORT_ENV.into(), report)));
     let invocation = Invocation { path: executable.path.clone(), argv: command.to_vec(), env };
     Ok(Prepared { executable, policy, warning, invocation })
+}
+
+/// The pattern of the report's name, absolute, when it is relative: the library makes it so in the processes in which
+/// it is, and the program may be a static launcher. A `%` of the directory would have a meaning in the pattern.
+fn absolute_report() -> Option<OsString> {
+    let report = std::env::var_os(REPORT_ENV).filter(|name| !name.is_empty() && Path::new(name).is_relative())?;
+    let directory = std::env::current_dir().ok()?;
+    (!directory.as_os_str().as_bytes().contains(&b'%')).then(|| directory.join(report).into_os_string())
 }
 
 /// Reads a policy and checks its node lists against `machine`.

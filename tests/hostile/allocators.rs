@@ -149,6 +149,48 @@ fn a_race_detector_sees_no_race_in_the_libraries() {
     }
 }
 
+/// jemalloc and tcmalloc as part of the program: its functions come before ours, and what they map is placed.
+#[test]
+fn an_allocator_that_is_linked_to_the_program() {
+    let dir = scratch("linked");
+    compile(&dir, "linked.c", "plain", &[]);
+    let bare = compare_under(&dir, "exec ./plain", &POLICIES[..1]);
+    assert_eq!(bare, "malloc is the program's 0, damaged 0\n");
+    let archives = ["libjemalloc.a", "libjemalloc_pic.a", "libtcmalloc_minimal.a", "libtcmalloc.a"];
+    for archive in archives.into_iter().filter(|archive| is_there(archive)) {
+        // tcmalloc alone is in C++, and walks stacks.
+        let libraries: &[&str] = if archive == "libtcmalloc.a" { &["-lunwind", "-llzma"] } else { &[] };
+        let file = format!("-l:{archive}");
+        let always = ["-fno-builtin", file.as_str()];
+        // Whether libraries are bound to the functions of the program. Where they are not, theirs are glibc's, which
+        // tcmalloc, that has libstdc++ free its blocks, does not survive without us either.
+        for (line, shown) in [("used", "-g"), ("shown", "-rdynamic"), ("hidden own", "-Wl,--exclude-libs,ALL")] {
+            if shown.contains("exclude") && archive.contains("tcmalloc") {
+                continue;
+            }
+            let flags = [&always[..], libraries, &["-lstdc++", "-lm", "-ldl", shown]].concat();
+            let name = line.split(' ').next().unwrap_or_default();
+            compile(&dir, "linked.c", name, &flags);
+            let stdout = compare_also_without_policy(&dir, &format!("exec ./{line}"), &POLICIES);
+            assert_eq!(stdout, "malloc is the program's 1, damaged 0\n", "{archive}, {line}");
+        }
+    }
+}
+
+/// Whether the compiler finds an archive; its Debian package is installed by `make setup`.
+fn is_there(archive: &str) -> bool {
+    let found = common::run(plain("cc").arg(format!("-print-file-name={archive}"))).success().stdout;
+    let is_there = found.starts_with('/');
+    assert!(
+        is_there || std::env::var_os("CI").is_none(),
+        "{archive} is missing, and CI must have it: run `make setup`"
+    );
+    if !is_there {
+        eprintln!("SKIPPED: a program with {archive} (make setup installs it)");
+    }
+    is_there
+}
+
 /// An allocator that chooses its functions when the program starts.
 #[test]
 fn an_allocator_with_indirect_functions() {

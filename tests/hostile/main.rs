@@ -5,6 +5,7 @@ mod common;
 
 mod allocators;
 mod beside;
+mod by_kernel;
 mod bystanders;
 mod confined;
 mod descriptors;

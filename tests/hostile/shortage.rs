@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
+use super::stress::{POLICIES, scratch};
 use crate::common::{self, Policy, Ran, Scratch, numamma, placed, plain, preload, run, source};
 
 /// Bytes of stack that a hook may take beyond the real call.
@@ -281,4 +282,30 @@ fn memory_of_a_recorded_program_ends() {
 #[ignore = "long: make test-long"]
 fn memory_ends_at_many_allocations() {
     memory_ends(1500);
+}
+
+/// C++ programs live on when new fails. A placed one has nearly as many blocks before that, of every size.
+#[test]
+fn new_fails_where_it_fails_without_the_library() {
+    let dir = scratch("bad-alloc");
+    let flags = [&FLAGS[..], &["-std=c++17"]].concat();
+    let program = common::compile("c++", "hostile/stress/bad_alloc.cpp", dir.join("bad_alloc"), &flags);
+    let blocks = |mut command: Command, name: &str| -> Vec<f64> {
+        let ran = run(command.current_dir(&dir).arg("counts")).success();
+        let (ours, others) = ran.messages();
+        assert_eq!(ran.stdout, "handler called 5 times, failed 0, damaged 0\n", "{name}: {}", ran.stderr);
+        assert!(others.is_empty() && ours.len() <= LINES, "{name}: {}", ran.stderr);
+        let text = std::fs::read_to_string(dir.join("counts")).expect("the program wrote it");
+        text.split_whitespace().map(|n| n.parse().expect("a number")).collect()
+    };
+    let bare = blocks(plain(&program), "bare");
+    assert_eq!(bare.len(), 24);
+    for (name, _) in POLICIES {
+        let seen = blocks(placed(&program, dir.join(format!("{name}.toml"))), name);
+        let has_enough = seen.iter().zip(&bare).all(|(seen, bare)| *seen >= 0.9 * bare - 1.0);
+        assert!(seen.len() == bare.len() && has_enough, "{name}: {seen:?} blocks, bare {bare:?}");
+    }
+    let mut profiled = numamma(&["profile", "-q", "-F", "100", "-o", "x.prof", "--"]);
+    profiled.arg(&program);
+    blocks(profiled, "profiled");
 }

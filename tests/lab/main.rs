@@ -7,6 +7,7 @@ mod attached;
 mod bars;
 mod bound;
 mod compare;
+mod counted;
 mod faulted;
 mod full;
 mod given;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::common::{Scratch, compile, json_file, plain, preload, run};
+use crate::common::{Scratch, compile, json_file, numamma, plain, preload, run};
 
 /// A directory with a program, the library and a policy for one of its variables, and a directory to go to.
 fn prepared(name: &str) -> Scratch {
@@ -43,6 +43,35 @@ fn children_in_another_directory_are_placed_as_strictly() {
     assert_eq!(shown("NUMAMMA_POLICY", absolute.to_str().unwrap()), absolute.to_str().unwrap());
     assert_eq!(shown("NUMAMMA_POLICY", "none.toml"), "none.toml");
     assert_eq!(shown("LD_LIBRARY_PATH", "x:y"), "x:y");
+}
+
+/// The program that the commands start is static: no library of ours is in it that could make the name absolute.
+#[test]
+fn commands_hand_on_absolute_names_of_policies() {
+    let dir = prepared("relative-run");
+    let source = "preloads/relative_names/away.c";
+    let away = compile("cc", source, dir.join("away"), &["-O1", "-g", "-static"]);
+    std::fs::create_dir(dir.join("policies")).unwrap();
+    std::fs::rename(dir.join("policy.toml"), dir.join("policies/policy.toml")).unwrap();
+    std::os::unix::fs::symlink("policies/policy.toml", dir.join("link.toml")).unwrap();
+    let absolute = dir.join("policies/policy.toml").canonicalize().unwrap();
+    let expected = format!("{}\n173 2\n", absolute.display());
+    for name in ["policies/policy.toml", "./elsewhere/../policies/policy.toml", "link.toml"] {
+        for strict in [None, Some("1")] {
+            let report = dir.join("report.json");
+            let mut command = numamma(&["run", "-q", "--policy", name, "--"]);
+            command.current_dir(&dir).arg(&away).args(["elsewhere", "../tiny"]).env("NUMAMMA_REPORT", "report.json");
+            let out = run(command.envs(strict.map(|strict| ("NUMAMMA_STRICT", strict)))).ended(5);
+            assert_eq!((&*out.stdout, &*out.stderr), (&*expected, ""), "{name}, strict {strict:?}");
+            assert_eq!(json_file(&report)["objects"][0]["instances"], 1, "{name}, strict {strict:?}");
+            std::fs::remove_file(report).unwrap();
+        }
+        let mut verify = numamma(&["verify", "--policy", name, "-o", "report.json", "--"]);
+        let out = run(verify.current_dir(&dir).arg(&away).args(["elsewhere", "../tiny"])).ended(5);
+        assert!(out.stdout.starts_with(&expected), "{name}: {out:?}");
+        assert_eq!(json_file(&dir.join("report.json"))["objects"][0]["instances"], 1, "{name}: {out:?}");
+    }
+    assert_eq!(std::fs::read_dir(dir.join("elsewhere")).unwrap().count(), 0);
 }
 
 /// A `%` of a directory must not become the pattern of a report.
