@@ -4,17 +4,10 @@
 //! faults: the heap regrets. From then on it gives nothing back for a while, twice as long with each regret, so that
 //! this takes a part of the program's time that becomes ever smaller. What a heap keeps is never more than it needed
 //! before.
-//!
-//! What it costs the program is the sum over all heaps: of a hundred rules each has few objects, and where their number
-//! goes up and down, each heap needs few pages again.
 
-use core::sync::atomic::{AtomicUsize, Ordering};
-
-/// Pages that all heaps gave back and needed again within [`WINDOW_NS`], from which a heap regrets: 2 to 8 ms at the 0.5
-/// to 2 us that a page fault takes. Fewer take less than one in a hundred of the time.
+/// Pages that a heap gave back and needed again within [`WINDOW_NS`], from which it regrets: 2 to 8 ms at the 0.5 to 2
+/// us that a page fault takes. Fewer take less than one in a hundred of the time.
 pub const REGRET_PAGES: usize = 4096;
-/// Part (1/1024) of these that the heap itself must have needed again: of so many heaps each has one.
-const OWN_DIVISOR: usize = 1024;
 pub const WINDOW_NS: u64 = 1_000_000_000;
 /// Shortest patience, ns: several times what one regret costs.
 pub const SHORTEST_NS: u64 = 20_000_000;
@@ -25,9 +18,6 @@ pub const CALM: u64 = 8;
 /// Objects that a patient heap frees until it looks at the clock again.
 const LOOK: u32 = 256;
 
-/// Pages that all heaps needed again so far, modulo 2^64.
-static ALL_NEEDED: AtomicUsize = AtomicUsize::new(0);
-
 /// The patience of a heap.
 #[derive(Default)]
 pub struct Patience {
@@ -35,9 +25,8 @@ pub struct Patience {
     length: u64,
     /// When it ends.
     until: u64,
-    /// Pages that were needed again since `began`, and those of all heaps until then.
+    /// Pages that were needed again since `began`.
     needed: usize,
-    all_before: usize,
     began: u64,
     /// When `length` last changed.
     changed: u64,
@@ -50,16 +39,7 @@ pub struct Patience {
 impl Patience {
     /// Notes that `pages` pages which were given back were needed again.
     pub fn needed_again(&mut self, pages: usize) {
-        if pages > 0 {
-            self.needed += pages;
-            ALL_NEEDED.fetch_add(pages, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether so many pages were needed again since `began` that the heap regrets.
-    fn costs_much(&self) -> bool {
-        let all = ALL_NEEDED.load(Ordering::Relaxed).wrapping_sub(self.all_before);
-        self.needed >= REGRET_PAGES / OWN_DIVISOR && all >= REGRET_PAGES
+        self.needed += pages;
     }
 
     /// Notes that all memory of the heap was given up at the time `now` because it was not used.
@@ -97,14 +77,13 @@ impl Patience {
     /// Whether memory may be given back at the time `now`, ns.
     pub fn has_ended(&mut self, now: u64) -> bool {
         let is_recent = now.saturating_sub(self.began) < WINDOW_NS;
-        let costs_much = self.costs_much();
-        if is_recent && costs_much {
+        if is_recent && self.needed >= REGRET_PAGES {
             self.regret(now);
         } else if self.length > 0 && now.saturating_sub(self.changed) >= CALM * self.length {
             (self.length, self.changed) = (self.length / 2, now);
         }
-        if !is_recent || costs_much {
-            (self.needed, self.all_before, self.began) = (0, ALL_NEEDED.load(Ordering::Relaxed), now);
+        if !is_recent || self.needed >= REGRET_PAGES {
+            (self.needed, self.began) = (0, now);
         }
         let ended = now >= self.until;
         self.pause = if ended { 0 } else { LOOK };
@@ -157,15 +136,6 @@ mod tests {
         patience.given_up(3000 * MS);
         patience.used(|| 4001 * MS);
         assert_eq!(patience.length, 20 * MS);
-    }
-
-    #[test]
-    fn many_heaps_regret_what_they_cost_together() {
-        let mut heaps: Vec<Patience> = (0..100).map(|_| Patience::default()).collect();
-        heaps.iter_mut().for_each(|heap| assert!(heap.has_ended(1000 * MS)));
-        heaps[1..].iter_mut().for_each(|heap| heap.needed_again(REGRET_PAGES / 50));
-        let patient = heaps.iter_mut().filter_map(|heap| (!heap.has_ended(1001 * MS)).then_some(())).count();
-        assert_eq!(patient, 99, "all but the one that needed nothing again");
     }
 
     #[test]

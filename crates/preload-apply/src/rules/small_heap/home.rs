@@ -130,7 +130,7 @@ impl Home {
             }
             if let Some(held) = Held::take(heap) {
                 let may_map = in_use == 1 || has_asked || self.is_shared.load(Ordering::Relaxed);
-                let (object, is_refused) = self.allocate_in(held, wanted, may_map, &caller);
+                let (object, is_refused) = self.allocate_in(held, in_use, wanted, may_map, &caller);
                 if !is_refused {
                     return object;
                 }
@@ -162,6 +162,7 @@ impl Home {
     pub(super) fn allocate_in(
         &self,
         held: Held<'_, Heap>,
+        in_use: usize,
         Wanted { size, align, zero }: Wanted,
         may_map: bool,
         caller: impl Fn(Number) -> usize,
@@ -175,6 +176,7 @@ impl Home {
         }
         // SAFETY: the lock is held.
         let inner = unsafe { &mut *heap.inner.get() };
+        inner.heaps = in_use;
         // SAFETY: as above.
         let object = unsafe { inner.allocate(heap.address(), size, align, zero, may_map) };
         heap.look(inner);

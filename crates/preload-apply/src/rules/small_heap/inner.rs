@@ -41,6 +41,8 @@ pub(super) struct Inner {
     pub(super) core: Dlmalloc<Source>,
     /// Live objects.
     pub(super) objects: usize,
+    /// Heaps of the home that are in use: they have about equal parts of what its objects cost.
+    pub(super) heaps: usize,
     pub(super) turnover: Turnover,
     pub(super) handed: Handed,
     /// Most bytes in use since the heap was empty, or nearly so.
@@ -67,6 +69,7 @@ impl Inner {
         Inner {
             core: Dlmalloc::new_with_allocator(Source::new(owner, extents)),
             objects: 0,
+            heaps: 1,
             turnover: Turnover::default(),
             handed: Handed::default(),
             peak: 0,
@@ -205,7 +208,7 @@ impl Inner {
     #[inline]
     fn needed_again(&mut self, pages: usize) {
         if pages > 0 {
-            self.patience.needed_again(pages);
+            self.patience.needed_again(pages * self.heaps);
             let anew = &self.core.allocator().anew;
             anew.set(anew.get() + pages * PAGE);
         }
@@ -216,7 +219,7 @@ impl Inner {
     #[inline(never)]
     fn is_impatient(&mut self) -> bool {
         let source = self.core.allocator();
-        self.patience.needed_again(source.mapped_again.take() / PAGE);
+        self.patience.needed_again(source.mapped_again.take() / PAGE * self.heaps);
         let is_over = self.patience.is_over(clock::coarse_ns);
         if !is_over {
             self.enter();

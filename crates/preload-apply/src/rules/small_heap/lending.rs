@@ -81,6 +81,6 @@ impl Home {
         if !unsafe { (*heap.inner.get()).core.allocator().lends() } {
             return None;
         }
-        self.allocate_in(held, wanted, false, caller).0
+        self.allocate_in(held, self.in_use.load(Ordering::Relaxed), wanted, false, caller).0
     }
 }

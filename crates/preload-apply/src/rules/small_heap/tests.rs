@@ -457,7 +457,9 @@ fn a_heap_whose_memory_is_free_lends_it_before_another_gets_more() {
         // SAFETY: no other thread uses the heaps.
         heaps.map(|heap| unsafe { (*heap.inner.get()).core.allocator().mapped.get() }).sum()
     };
-    let (before, heap) = (mapped(), |object: &usize| unsafe { Extent::of(*object).heap.0 });
+    let before = mapped();
+    // SAFETY: live objects.
+    let heap = |object: &usize| unsafe { Extent::of(*object).heap.0 };
     others.extend((0..30_000).map(|_| of(1, 100)));
     assert!(mapped() <= before + (1 << 20), "{} bytes more", mapped() - before);
     let lender = heap(&objects[0]);
