@@ -99,6 +99,11 @@ impl RuleGroup {
         self.sizes.hold(size as u64)
     }
 
+    /// Whether the rule selects allocations of all sizes from `low` to `high` alike.
+    pub fn fits_alike(&self, low: usize, high: usize) -> bool {
+        self.sizes.hold_all_or_none(low as u64, high as u64)
+    }
+
     /// Counts an allocation of this call site, if `size` fits, and gives the rule that takes it.
     pub fn take(&self, size: usize) -> Option<usize> {
         if !self.fits(size) {

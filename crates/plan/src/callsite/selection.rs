@@ -50,6 +50,11 @@ impl Sizes {
         if found.low > found.high { Err(Unusable::form(text.trim(), ASCENDING_SIZES)) } else { Ok(found) }
     }
 
+    /// Whether all sizes from `low` to `high` are in it, or none.
+    pub fn hold_all_or_none(self, low: u64, high: u64) -> bool {
+        (self.low <= low && high <= self.high) || high < self.low || self.high < low
+    }
+
     /// The range of one size, in bytes.
     pub fn exactly(size: u64) -> Sizes {
         Sizes { low: size, high: size }

@@ -10,7 +10,7 @@ use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::callsite::rule;
 use numamma_plan::check::MOST_PHASES;
 
-use super::by_size::Objects;
+use super::by_size::{self, Question};
 use crate::phases::begin;
 
 /// Entries of all lists: 64 KiB, of which those that are used are in memory.
@@ -165,25 +165,47 @@ impl Groups {
         if self.0 & IS_LONG == 0 {
             return self.taker_among(all, size);
         }
-        let objects = Objects::of(self.0 & !IS_LONG, size);
-        match objects.and_then(Objects::taker) {
+        let list = self.0 & !IS_LONG;
+        let known = |question: Option<Question>| question.and_then(Question::answer);
+        match known(Question::of_step(list, size)).or_else(|| known(Question::of_size(list, size))) {
             Some(None) => Taker::Nobody,
             Some(Some(rule)) => Taker::Rule(rule),
-            None => self.note_taker(all, size, objects),
+            None => self.note_taker(all, size),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn note_taker(self, all: &[RuleGroup], size: usize, objects: Option<Objects>) -> Taker {
+    fn note_taker(self, all: &[RuleGroup], size: usize) -> Taker {
         let taker = self.taker_among(all, size);
         let rule = match taker {
             Taker::Unknown => return taker,
             Taker::Nobody => None,
             Taker::Rule(rule) => Some(rule),
         };
-        objects.inspect(|objects| objects.note(rule));
+        let list = self.0 & !IS_LONG;
+        let alike = |(first, last): (usize, usize)| {
+            self.each(all).all(|found| found.is_some_and(|(_, group)| group.fits_alike(first, last)))
+        };
+        let is_for_all = size > 0 && alike(by_size::step(size));
+        let question = if is_for_all { Question::of_step(list, size) } else { Question::of_size(list, size) };
+        question.inspect(|question| question.note(rule));
         taker
+    }
+
+    /// Whether rule `own` is in one of the groups; none where this thread does not see all of them yet.
+    fn has(self, all: &[RuleGroup], own: usize) -> Option<bool> {
+        let is_long = self.0 & IS_LONG != 0;
+        let question = if is_long { Question::of_rule(self.0 & !IS_LONG, own) } else { None };
+        if let Some(found) = question.and_then(Question::answer) {
+            return Some(found.is_some());
+        }
+        if self.each(all).any(|found| found.is_none()) {
+            return None;
+        }
+        let has = rule::keeps(self.each(all).flatten().map(|(_, group)| (group, ())), own, |()| true);
+        question.inspect(|question| question.note(has.then_some(own)));
+        Some(has)
     }
 
     /// In one pass over the list, since each small allocation of the call site waits for it.
@@ -220,16 +242,23 @@ impl Groups {
     /// The rule that takes an allocation of `size` bytes, and which groups count it, as [`rule::choose`] says; an error
     /// where the stack must be looked at.
     pub fn choose(self, all: &[RuleGroup], size: usize, owner: Option<usize>) -> Result<Option<usize>, ()> {
-        if self.each(all).any(|found| found.is_none()) {
-            return Err(());
-        }
-        let found = || self.each(all).flatten();
         if let Some(own) = owner
-            && rule::keeps(found().map(|(_, group)| (group, ())), own, |()| true)
+            && self.has(all, own).ok_or(())?
         {
             return Ok(owner);
         }
-        Ok(rule::choose(found().map(|(frames, group)| (frames, group, ())), size, |()| true))
+        if self.0 & IS_LONG != 0 {
+            match self.taker(all, size) {
+                Taker::Nobody => return Ok(None),
+                Taker::Rule(rule) => return Ok(Some(rule)),
+                Taker::Unknown => {}
+            }
+        }
+        if self.each(all).any(|found| found.is_none()) {
+            return Err(());
+        }
+        let found = self.each(all).flatten().map(|(frames, group)| (frames, group, ()));
+        Ok(rule::choose(found, size, |()| true))
     }
 }
 
@@ -272,6 +301,9 @@ mod tests {
         assert_eq!((takers(&all), takers(&[])), (expected, expected), "the groups are looked at once");
         let chosen = [15, 16, 8_000, 16_015, 16_016].map(|size| long.choose(&all, size, None).unwrap());
         assert_eq!(chosen, [None, Some(0), Some(499), Some(999), None]);
+        let resized = |all: &[RuleGroup], own| long.choose(all, 16, Some(own));
+        assert_eq!((resized(&all[..999], 5), resized(&all, 5)), (Err(()), Ok(Some(5))), "it keeps its rule");
+        assert_eq!((resized(&all, 1000), resized(&[], 5)), (Ok(Some(0)), Ok(Some(5))), "of another call site");
         let mut draft = Draft::new();
         (0..1000).for_each(|n| draft.add(1, n));
         draft.add_phase(0);
