@@ -289,9 +289,9 @@ fn give_back(state: &'static State, limit: usize) {
         if sum::bytes() <= limit {
             return;
         }
-        if let Some(old) = kept::remove_any(HAND.fetch_add(1, Ordering::Relaxed)) {
-            unmap(state, &old);
-        }
+        // What is kept beyond those is being taken or given back by other threads.
+        let Some(old) = kept::remove_any(HAND.fetch_add(1, Ordering::Relaxed)) else { return };
+        unmap(state, &old);
     }
 }
 
