@@ -33,8 +33,9 @@ const MORE_DIVISOR: usize = 4;
 /// [`MORE_DIVISOR`].
 const LIVE_DIVISOR: usize = 5;
 /// Mean size of the arrays from which that pays: among so many free blocks, finding one takes some us, more where
-/// threads do so at the same time; it saves 128 page faults and more of 0.5 to 2 us.
-const LARGE: usize = 512 << 10;
+/// threads do so at the same time; it saves 32 page faults and more of 0.5 to 2 us, and calls for which all threads
+/// wait. Where policies go by blocks there are smaller ones.
+const LARGE: usize = 128 << 10;
 /// Part (1/8) of the most that the process held at a time by which that and what is kept may together be more: half of
 /// the former, because not all that the program allocates is seen.
 const OTHERS_DIVISOR: usize = 8;
