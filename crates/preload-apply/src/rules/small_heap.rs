@@ -23,7 +23,6 @@ mod emptied;
 mod handed;
 pub mod home;
 mod inner;
-mod lending;
 mod lock;
 pub mod source;
 mod turnover;
@@ -65,7 +64,7 @@ pub struct Heap {
     allocations: AtomicU32,
     /// Bytes of all objects when there were last half or twice as many as at the time before.
     used: AtomicUsize,
-    /// See [`lending`].
+    /// See [`home`].
     lender: AtomicU32,
     link: Link,
     inner: UnsafeCell<Inner>,

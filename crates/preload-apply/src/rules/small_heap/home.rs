@@ -1,5 +1,7 @@
 //! The heaps of one placing of a rule: one until threads meet there.
 
+mod lending;
+
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicUsize, Ordering};
 
@@ -26,7 +28,7 @@ const OFTEN_MET: u32 = 64;
 /// with heaps that stayed those of CPUs, what was freed in the others was not used again: both took 1.3 to 1.8 times
 /// the memory of glibc where threads free each other's objects. Where they free their own, going on takes twice the
 /// time.
-pub(super) const TURN: u32 = 64;
+const TURN: u32 = 64;
 /// 2^64 divided by the golden ratio: the multiples of it modulo 2^64 are far from each other (Knuth, The Art of
 /// Computer Programming, volume 3, 6.4), and so are the heaps of CPUs.
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -58,7 +60,7 @@ pub enum Number {
 
 /// What [`Home::allocate`] is asked for.
 #[derive(Clone, Copy)]
-pub(super) struct Wanted {
+struct Wanted {
     size: usize,
     align: usize,
     zero: bool,
@@ -83,7 +85,7 @@ pub struct Home {
     /// Times that the thread which held the lock of the only heap did not run.
     stuck: AtomicU32,
     /// Each is made when it is first used: of 200 rules, most have one. Null before.
-    pub(super) heaps: [AtomicPtr<Heap>; HEAPS],
+    heaps: [AtomicPtr<Heap>; HEAPS],
     pub(super) caches: Caches,
 }
 
@@ -159,7 +161,7 @@ impl Home {
 
     /// An object from a heap whose lock is held, and whether that would have had to map memory for it, which it may not.
     #[inline]
-    pub(super) fn allocate_in(
+    fn allocate_in(
         &self,
         held: Held<'_, Heap>,
         in_use: usize,

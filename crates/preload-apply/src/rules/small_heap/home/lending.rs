@@ -7,9 +7,7 @@
 
 use core::sync::atomic::Ordering;
 
-use super::Heap;
-use super::home::{Home, Number, TURN, Wanted};
-use super::lock::Held;
+use super::{Heap, Held, Home, Number, TURN, Wanted};
 
 /// Looks at a heap that another thread uses until it lends nothing this time.
 const LOOKS: usize = 4;
