@@ -37,8 +37,8 @@ static AT_LOAD: extern "C" fn() = at_load;
 
 extern "C" fn at_load() {
     numamma_hook::own_system_calls::link();
-    numamma_hook::alloc::elsewhere::watch();
     if process::traced().is_some() {
+        numamma_hook::alloc::elsewhere::watch();
         block::prepare();
     }
 }
