@@ -376,6 +376,7 @@ mod tests {
     use numamma_plan::policy::ObjectRule;
 
     use super::*;
+    use crate::matching::cached::decided;
     use crate::matching::call_sites;
     use crate::matching::facts::code_map::CodeMap;
 
@@ -632,6 +633,7 @@ mod tests {
         let is_unmatched = |ra: usize| unsafe { unmatched::is_unmatched(ra, 0) };
         assert!(is_unmatched(0x30_0000) && !is_unmatched(0x10_0000) && !is_unmatched(0x20_0000));
         assert!(!is_unmatched(0x40_0000), "a caller in the profile preload is never cached as unmatched");
+        let _alone = decided::CLEARED.lock();
         unmatched::clear_range(0x30_0000, 0x30_0001);
         assert!(!is_unmatched(0x30_0000));
     }

@@ -154,6 +154,10 @@ pub fn clear() {
     SEED.fetch_add(SPREAD, Ordering::AcqRel);
 }
 
+/// Held by tests that [`clear`], and by those that look at what was decided before.
+#[cfg(test)]
+pub static CLEARED: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -172,6 +176,7 @@ mod tests {
 
     #[test]
     fn decisions_are_found_by_the_frames_they_rest_on() {
+        let _alone = CLEARED.lock();
         let stacks: [(&[u64], Decision); 4] = [
             (&[0x40_1000], Decision::Rule(7)),
             (&[0x40_2000, 0x40_3000, 0x40_4000], Decision::Nothing),
@@ -193,6 +198,7 @@ mod tests {
 
     #[test]
     fn thousands_of_call_sites_behind_a_wrapper_are_known() {
+        let _alone = CLEARED.lock();
         let stack = |n: u64| [0x7f12_3456_7000, 0x55d0_0000_1000 + n * 0x1b];
         (0..5000).for_each(|n| facts(&stack(n), Decision::Nothing, |fact| fact.store()));
         let is_known = |n: &u64| known(&stack(*n).map(|ra| ra as usize)) == Some(Decision::Nothing);
