@@ -62,7 +62,7 @@ fn channel(pid: u32) -> u64 {
     files.filter(in_memory).filter_map(|path| std::fs::metadata(path).ok()).map(|file| file.blocks() * 512).sum()
 }
 
-/// What a program took that is recorded.
+/// What a recorded program took.
 struct Watched {
     elapsed: Duration,
     /// CPU time of the program alone, as the kernel counts it.
@@ -133,7 +133,7 @@ fn a_thousand_threads_beside_a_stopped_recorder_stay_within_the_default() {
     assert!(p.notes.iter().any(|n| n.contains("allocation events were lost")), "{:?}", p.notes);
 }
 
-/// The program of a recorder as soon as it has threads.
+/// Waits until the program that a recorder started has threads, and gives its process id.
 fn first_child(recorder: &mut Child) -> u32 {
     let pid = recorder.id();
     let children = format!("/proc/{pid}/task/{pid}/children");

@@ -10,22 +10,14 @@
 #include <new>
 #include <vector>
 
+#include "status.h"
+
 static long damaged, failed;
 
 static void expect(bool is_so, const char *what) {
     if (is_so) return;
     failed++;
     fprintf(stderr, "%s\n", what);
-}
-
-static long status(const char *key) {
-    char line[256];
-    long value = -1;
-    FILE *f = fopen("/proc/self/status", "r");
-    while (f && fgets(line, sizeof line, f))
-        if (!strncmp(line, key, strlen(key))) value = atol(line + strlen(key));
-    if (f) fclose(f);
-    return value;
 }
 
 template <typename F> static bool throws(F f) {

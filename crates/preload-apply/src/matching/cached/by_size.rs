@@ -1,5 +1,5 @@
-//! A cache of which rule takes objects of a size where many groups of rules fit a call stack, and of whose objects realloc
-//! leaves to their rule there: to look at each group would take microseconds among a thousand.
+//! A cache for call stacks that many groups of rules fit: which rule takes objects of a size, and whether realloc
+//! leaves an object to its rule. To look at each group would take microseconds among a thousand.
 //!
 //! What is cached follows from the policy alone and stays true. Any thread may overwrite an entry at any time, a signal
 //! handler and a forked child included.
@@ -20,7 +20,8 @@ const ABOUT_BITS: u32 = 32;
 const IS_RULE: usize = 1 << 31;
 /// With a size less one in units of [`STEP`]: all sizes from there to the next one.
 const IS_STEP: usize = 1 << 30;
-/// Sizes that mostly have one answer, which so take one entry: those of one size of chunk in glibc's malloc.
+/// Sizes in a step, which share an entry where one answer is right for all of them: as many as share a chunk size in
+/// glibc's malloc.
 const STEP: usize = 16;
 
 /// 0 is an entry without anything: it has no taker.

@@ -15,8 +15,8 @@ use crate::phases::begin;
 
 /// Entries of all lists: 64 KiB, of which those that are used are in memory.
 const ENTRIES: usize = 1 << 15;
-/// Entries of a list, with its end: 8 KiB while it is put together, on a stack of this library. Among 4,095 groups those
-/// of a call stack are looked for at each allocation, beyond that the stack is, too.
+/// Entries of a list, with its end: 8 KiB while it is put together, on a stack of this library. Where more groups fit a
+/// call stack, nothing is kept, and each allocation searches the stack again.
 const MOST: usize = 4096;
 /// Entries of a list from which on [`by_size`] knows it: about as many take as long as a look there.
 const LONG: usize = 8;
@@ -114,7 +114,7 @@ impl Draft {
     }
 }
 
-/// The first entry of a list of these entries among the first `used` ones.
+/// Where these entries already stand in a row, among the first `used` entries of the table.
 fn known(entries: &[u16], used: usize) -> Option<usize> {
     let is_here = |from: &usize| {
         let here = TABLE[*from..].iter().map(|entry| entry.load(Ordering::Relaxed));

@@ -17,7 +17,7 @@ const LEFT_BITS: u32 = 8;
 const _: () = assert!(TURN < 1 << LEFT_BITS);
 
 impl Home {
-    /// An object from the heap that lends to `own`, if one does.
+    /// An object from the heap that last lent to the thread's `own` heap, if there is one and it still lends.
     #[inline]
     pub(super) fn lent(
         &'static self,
@@ -65,7 +65,7 @@ impl Home {
         })
     }
 
-    /// An object from heap number `number`, if that lends.
+    /// An object from heap number `number`, if that has so much free memory that it lends.
     fn from(&'static self, number: usize, wanted: Wanted, caller: impl Fn(Number) -> usize) -> Option<usize> {
         // SAFETY: null, or a leaked box that was published with Release.
         let heap = unsafe { self.heaps[number].load(Ordering::Acquire).as_ref() }?;
