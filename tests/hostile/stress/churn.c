@@ -2,6 +2,7 @@
  *   rows      1,000 rows of 8,000 bytes, all alive; writes: how many different offsets in a page they begin at
  *   calloc    2,000 times calloc of 1 MiB, written and freed; writes: page faults
  *   swing     a buffer that realloc fits to 40 to 120 KiB and 0.2 to 2 MiB, 4,000 times each; writes: page faults
+ *   resized   a buffer of 1 to 300 KiB that realloc brings to another size 50,000 times; writes: page faults
  *   brief     200,000 arrays of 4 to 36 KiB, one at a time; writes: page faults
  *   aligned   15,000 blocks of 4,200 bytes at multiples of 64, every second one freed and made anew; writes: resident KiB at
  *             the peak
@@ -87,6 +88,19 @@ static void swing(size_t least, size_t most) {
         if (next > n) memset(p + n, i, next - n);
         p[0] = i;
         n = next;
+    }
+    free(p);
+}
+
+static void resized(void) {
+    unsigned char *p = array(1000);
+    size_t n = 1000;
+    p[0] = p[n - 1] = 0;
+    for (int i = 1; i < 50000; i++) {
+        size_t next = 1000 + below(300000);
+        damaged |= p[0] != (unsigned char)(i - 1) || p[n - 1] != (unsigned char)(i - 1);
+        p = fitted(p, n = next);
+        p[0] = p[n - 1] = i;
     }
     free(p);
 }
@@ -185,6 +199,7 @@ int main(int argc, char **argv) {
         swing(40 << 10, 120 << 10);
         swing(200 << 10, 2 << 20);
     }
+    if (!strcmp(mode, "resized")) resized();
     if (!strcmp(mode, "brief")) brief();
     if (!strcmp(mode, "steps")) steps();
     fprintf(stderr, "%ld\n", figure ? figure : faults() - before);

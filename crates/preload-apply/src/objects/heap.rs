@@ -71,6 +71,8 @@ pub struct Wanted {
     pub zero: bool,
     /// It replaces a smaller object, whose content is about to be copied into it.
     pub grows: bool,
+    /// It replaces a block of the program's allocator that realloc makes smaller and larger by turns.
+    pub swings: bool,
 }
 
 /// Address of a new placed object under rule `index`; counted for the rule whether it can be placed or not.
@@ -84,6 +86,12 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
     let rule = state.rules.get(index)?;
     if stopped().is_some() {
         say_why_stopped();
+        state.rules_of(index).for_each(|rule| add(&rule.counters.unplaced, 1));
+        return None;
+    }
+    if wanted.swings && rule.churn.is_any_over(wanted.size) {
+        // Else it would be copied each time that it comes to a size of a pause, or from there.
+        add(&rule.counters.too_brief, 1);
         state.rules_of(index).for_each(|rule| add(&rule.counters.unplaced, 1));
         return None;
     }
@@ -162,7 +170,7 @@ fn shares_pages(rule: &Rule, wanted: &Wanted) -> bool {
 /// would be in the stack frame of small objects, too.
 #[inline(never)]
 fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<usize> {
-    let Wanted { size, align, zero, grows } = wanted;
+    let Wanted { size, align, zero, grows, .. } = wanted;
     let rule = state.rules.get(index)?;
     if size > MAX_SIZE {
         return None;

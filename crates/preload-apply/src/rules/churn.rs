@@ -208,6 +208,16 @@ impl Churn {
         lasts
     }
 
+    /// Whether objects of any size are left where they are now, and one of `bytes` may be.
+    #[cold]
+    pub fn is_any_over(&self, bytes: usize) -> bool {
+        if bytes >= mapped_from() {
+            return false;
+        }
+        let last = self.learned.pauses.iter().map(|pause| pause.load(Ordering::Relaxed) >> COUNT_BITS).max();
+        last.is_some_and(|until_ms| until_ms > 0 && clock::coarse_ns() / 1_000_000 < until_ms)
+    }
+
     /// [`Churn::is_over`] for objects that share memory.
     pub fn is_over_small(&self) -> bool {
         self.is_over(0)
@@ -330,9 +340,10 @@ mod tests {
         let churn = Churn::default();
         let now = clock::monotonic_ns();
         let of = class(1 << 20);
-        assert!(!churn.is_over(1 << 20));
+        assert!(!churn.is_over(1 << 20) && !churn.is_any_over(PAGE));
         assert_eq!(churn.pause(of, now), Ended::Pause { first: true });
         assert!(churn.is_over((2 << 20) - 1) && !churn.is_over(2 << 20) && !churn.is_over_small());
+        assert!(churn.is_any_over(PAGE) && churn.is_any_over(2 << 20) && !churn.is_any_over(ALWAYS_MAPPED));
         assert_eq!(churn.pause(of, now), Ended::Well, "it lasts");
         let mut begin = now;
         for length in (1..20).map(|n| PAUSE_NS << MOST_DOUBLINGS.min(n)) {

@@ -37,18 +37,36 @@ const SWING: usize = 8;
 /// it cuts and maps again as well.
 const LARGE_SWING: usize = 2;
 
-/// Addresses of the objects that were cut last.
-static LAST_CUT: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
-/// Where the next one is noted.
-static CUTS: AtomicUsize = AtomicUsize::new(0);
+/// Objects that were cut last.
+static LAST_CUT: Noted<4> = Noted::new();
+/// Blocks of the program's allocator that were made smaller last.
+static LAST_SHRUNK: Noted<16> = Noted::new();
 
-fn noted_cut(base: usize) -> Option<&'static AtomicUsize> {
-    LAST_CUT.iter().find(|last| last.load(Ordering::Relaxed) == base)
+/// A few addresses, of which a newer one replaces the oldest.
+struct Noted<const COUNT: usize> {
+    last: [AtomicUsize; COUNT],
+    /// How many there have been.
+    count: AtomicUsize,
 }
 
-fn note_cut(base: usize) {
-    if noted_cut(base).is_none() {
-        LAST_CUT[CUTS.fetch_add(1, Ordering::Relaxed) % LAST_CUT.len()].store(base, Ordering::Relaxed);
+impl<const COUNT: usize> Noted<COUNT> {
+    const fn new() -> Noted<COUNT> {
+        Noted { last: [const { AtomicUsize::new(0) }; COUNT], count: AtomicUsize::new(0) }
+    }
+
+    fn find(&self, address: usize) -> Option<&AtomicUsize> {
+        self.last.iter().find(|last| last.load(Ordering::Relaxed) == address)
+    }
+
+    fn note(&self, address: usize) {
+        if self.find(address).is_none() {
+            let next = self.count.fetch_add(1, Ordering::Relaxed) % COUNT;
+            self.last[next].store(address, Ordering::Relaxed);
+        }
+    }
+
+    fn moved(&self, from: usize, to: usize) {
+        self.find(from).inspect(|last| last.store(to, Ordering::Relaxed));
     }
 }
 
@@ -69,11 +87,21 @@ pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, r
         if unmatched::is_unmatched(ra, cfa) || !movable {
             return real();
         }
-        match place_matched(Member::Realloc, plain(size), &Caller { ra, cfa, rbp }) {
-            None => real(),
+        let known = if ptr.is_null() { 0 } else { real::malloc_usable_size(ptr) };
+        let shrinks = known.saturating_sub(size) > known / UNUSED_DIVISOR;
+        let swings = shrinks || (known > 0 && LAST_SHRUNK.find(ptr as usize).is_some());
+        match place_matched(Member::Realloc, Wanted { swings, ..plain(size) }, &Caller { ra, cfa, rbp }) {
+            None => {
+                let resized = real();
+                if shrinks && !resized.is_null() {
+                    LAST_SHRUNK.note(resized as usize);
+                } else if swings && !resized.is_null() {
+                    LAST_SHRUNK.moved(ptr as usize, resized as usize);
+                }
+                resized
+            }
             Some(fresh) => {
                 if !ptr.is_null() {
-                    let known = real::malloc_usable_size(ptr);
                     take_over(ptr as usize, fresh, known.min(size), known);
                     glibc::free_replaced(ptr, known);
                 }
@@ -216,7 +244,7 @@ struct Growth<'a> {
 
 /// Notes where an object went that may have been cut.
 fn note_moved(old: &Object, now: Ptr) {
-    noted_cut(old.address()).inspect(|last| last.store(now as usize, Ordering::Relaxed));
+    LAST_CUT.moved(old.address(), now as usize);
 }
 
 /// Not inlined, as [`shrink_pages`] and what it calls: each holds much, which would be in the stack frame of the
@@ -277,7 +305,7 @@ unsafe fn shrink_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
     if sandbox::entered() {
         return base;
     }
-    let has_swung = history == heap_table::GROWN | heap_table::CUT && noted_cut(old.address()).is_some();
+    let has_swung = history == heap_table::GROWN | heap_table::CUT && LAST_CUT.find(old.address()).is_some();
     let kept = match old.bytes() {
         bytes if has_swung && bytes <= HUGE_PAGE as usize => bytes / SWING,
         bytes if has_swung && bytes < allocator::mapped_from() => bytes / LARGE_SWING,
@@ -301,7 +329,7 @@ unsafe fn shrink_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
         }
     }
     contained(|| cut::shrink(state::get()?, old, size));
-    note_cut(old.address());
+    LAST_CUT.note(old.address());
     base
 }
 
@@ -314,7 +342,8 @@ unsafe fn resized_to_nothing() -> Ptr {
     }
 }
 
-/// Part (1/8) of a small object that may stay unused when it becomes smaller: about what size classes waste.
+/// Part (1/8) of a small object, or of a block of the program's allocator, that may stay unused when it becomes smaller:
+/// about what size classes waste.
 const UNUSED_DIVISOR: usize = 8;
 
 /// Changes the size of a small placed object.
