@@ -37,8 +37,9 @@ static STANDING: AtomicUsize = AtomicUsize::new(0);
 static CHANGES: AtomicUsize = AtomicUsize::new(0);
 /// Bytes of the extents of all heaps.
 static EXTENTS: AtomicUsize = AtomicUsize::new(0);
-/// Bytes that were mapped for objects in no heap.
+/// Bytes that were mapped for objects in no heap, and for all objects.
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
+static ALL_MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 /// A heap's part of the account.
 #[derive(Default)]
@@ -182,6 +183,7 @@ pub fn uses() -> usize {
 /// Notes that an extent of `bytes` was mapped for a heap.
 pub fn extent_mapped(bytes: usize) {
     EXTENTS.fetch_add(bytes, Ordering::Relaxed);
+    ALL_MAPPED.fetch_add(bytes, Ordering::Relaxed);
 }
 
 /// Notes that an extent of `bytes` was unmapped.
@@ -197,12 +199,18 @@ pub fn extents() -> usize {
 /// Notes that `bytes` bytes were mapped for an object that is in no heap.
 pub fn mapped_elsewhere(bytes: usize) {
     MAPPED.fetch_add(bytes, Ordering::Relaxed);
+    ALL_MAPPED.fetch_add(bytes, Ordering::Relaxed);
     TURNED.fetch_add(bytes, Ordering::Relaxed);
 }
 
 /// The bytes that were mapped for objects in no heap so far, modulo 2^64.
 pub fn all_mapped_elsewhere() -> usize {
     MAPPED.load(Ordering::Relaxed)
+}
+
+/// The bytes that were mapped for all objects so far, modulo 2^64.
+pub fn all_mapped() -> usize {
+    ALL_MAPPED.load(Ordering::Relaxed)
 }
 
 /// About how many bytes the heaps have allocated and freed so far, and how many were allocated elsewhere, modulo 2^64.

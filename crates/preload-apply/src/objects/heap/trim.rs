@@ -8,7 +8,7 @@
 //! the locks of its heaps, and what it takes from there afterwards faults again. So it is asked
 //! - only after objects were left to it that are a part of what the process holds, or small ones,
 //! - only when the process is about to hold more than it did before, by a part ([`DIVISOR`]): less harms nobody. And
-//!   only when as much was mapped for placed arrays meanwhile: what glibc itself used again would fault each time. When
+//!   only when as much was mapped for placed objects meanwhile: what glibc itself used again would fault each time. When
 //!   it gives back less than that part, or has not to, the process needs what it holds, which is the measure from then on.
 //! - at most one part in [`TIME_PART`] of the time, where that takes longer than the page faults of what was given back.
 //!
@@ -42,7 +42,7 @@ struct Heap {
     left: AtomicUsize,
     /// The most that the process held, as far as it was needed; 0 before anything was left.
     most: AtomicUsize,
-    /// Bytes that were mapped for placed arrays when it held more than that.
+    /// Bytes that were mapped for placed objects when it held more than that.
     mapped: AtomicUsize,
     /// glibc is to be asked.
     is_due: AtomicBool,
@@ -61,7 +61,7 @@ impl Heap {
         }
     }
 
-    /// Notes that the process holds `resident` bytes, and that `mapped` bytes were mapped for placed arrays so far. How
+    /// Notes that the process holds `resident` bytes, and that `mapped` bytes were mapped for placed objects so far. How
     /// many more it may hold until glibc is asked.
     fn holds(&self, resident: usize, mapped: usize) -> usize {
         let left = self.left.load(Ordering::Relaxed);
@@ -118,7 +118,7 @@ pub fn holds(resident: usize) -> usize {
     if allocator::is_foreign() || fork_wiped::is_forked_child() {
         return usize::MAX;
     }
-    HEAP.holds(resident, heap_account::all_mapped_elsewhere())
+    HEAP.holds(resident, heap_account::all_mapped())
 }
 
 /// Lets glibc give free memory back if that is due; `kept` tells how many bytes this library keeps. No lock of it is
