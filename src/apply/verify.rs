@@ -101,8 +101,7 @@ pub fn judge(report: &Path, ended: Ended, started: Option<(&Started, u32)>, othe
     if texts.is_empty() {
         problem = Some(no_report(ended, other));
     }
-    let objects: Vec<CheckedObject> =
-        found.into_iter().map(|counts| CheckedObject { verdict: verdict(&counts), counts }).collect();
+    let objects = checked(found);
     let ok = problem.is_none() && objects.iter().all(|o| o.verdict.is_ok());
     let warnings = started.map_or_else(Vec::new, |(started, _)| started.warnings(&reports));
     Outcome { processes: texts.len(), ok, problem, warnings, objects, phases }
@@ -118,6 +117,21 @@ impl Verdict {
 /// Pages that are not on their planned node because that was full.
 pub fn spilled(object: &ObjectReport) -> u64 {
     object.reasons.get(Reason::Spilled.word()).copied().unwrap_or(0)
+}
+
+/// The objects with their verdicts: one whose pages are counted for another has the verdict of that.
+fn checked(found: Vec<ObjectReport>) -> Vec<CheckedObject> {
+    let of_pages: Vec<Verdict> = found
+        .iter()
+        .map(|counts| {
+            let with = found.iter().find(|other| other.name == counts.shares_pages_of);
+            match (verdict(counts), with) {
+                (Verdict::Left, Some(with)) if counts.pages_planned == 0 && counts.too_small == 0 => verdict(with),
+                (own, _) => own,
+            }
+        })
+        .collect();
+    found.into_iter().zip(of_pages).map(|(counts, verdict)| CheckedObject { verdict, counts }).collect()
 }
 
 /// Outcome for one object.
@@ -157,6 +171,24 @@ fn no_report(ended: Ended, other: Option<&str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_object_whose_pages_are_counted_for_another_has_its_verdict() {
+        let verdicts = |off| {
+            let of = |name: &str, planned, off, with: &str| ObjectReport {
+                name: name.into(),
+                instances: 5,
+                pages_planned: planned,
+                pages_off_plan: off,
+                shares_pages_of: with.into(),
+                ..ObjectReport::default()
+            };
+            let found = vec![of("first", 9, off, ""), of("second", 0, 0, "first"), of("third", 4, 0, "first")];
+            checked(found).into_iter().map(|object| object.verdict).collect::<Vec<_>>()
+        };
+        assert_eq!(verdicts(0), [Verdict::OnPlan; 3]);
+        assert_eq!(verdicts(1), [Verdict::OffPlan, Verdict::OffPlan, Verdict::OnPlan]);
+    }
 
     #[test]
     fn only_pages_that_did_not_spill_are_an_error() {

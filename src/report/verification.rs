@@ -142,7 +142,10 @@ fn explanations(object: &ObjectReport) -> Vec<String> {
     let left = left.into_iter().map(|(count, why)| (count, "object", why));
     let swapped = (object.pages_swapped, "page", "swapped out, so on no node: free memory and run again".to_owned());
     let all = known.chain(left).chain([swapped]).filter(|(count, ..)| *count > 0);
-    all.map(|(count, word, why)| format!("{count} {word}{} {why}", if count == 1 { "" } else { "s" })).collect()
+    let all = all.map(|(count, word, why)| format!("{count} {word}{} {why}", if count == 1 { "" } else { "s" }));
+    let with = Some(printable(&object.shares_pages_of)).filter(|name| !name.is_empty());
+    let shared = with.map(|name| format!("its small objects share pages with those of {name}, where they are counted"));
+    all.chain(shared).collect()
 }
 
 /// `node 3 was full`, `nodes 2-3 were full`.

@@ -13,4 +13,5 @@ mod mpi;
 mod policies;
 mod preload_profile;
 mod relative_names;
+mod shared;
 mod traced;

@@ -129,6 +129,10 @@ record! {
         /// Nodes that were full when pages planned there spilled to other nodes, as a node list.
         #[serde(default)]
         full_nodes: String,
+        /// Title of an earlier rule that places alike and among whose pages those of this rule's small objects are
+        /// counted, since both share pages; empty when there is none.
+        #[serde(default)]
+        shares_pages_of: String,
     }
 }
 
@@ -195,6 +199,9 @@ impl ObjectReport {
             more.iter().for_each(|(key, pages)| *sums.entry(key.clone()).or_default() += pages);
         }
         self.full_nodes = either(&self.full_nodes, &other.full_nodes);
+        if self.shares_pages_of.is_empty() {
+            self.shares_pages_of.clone_from(&other.shares_pages_of);
+        }
         self.error = if other.error == 0 { self.error } else { other.error };
         self.block = self.block.max(other.block);
     }

@@ -218,6 +218,7 @@ fn apply_policy(path: &OsStr) -> Result<(), String> {
             rule.divide(parts);
         }
     });
+    state::share_memory(&mut rules, &policy.phases);
     check_mbind(&rules)?;
     let report = report_path();
     if let Some(path) = &report {

@@ -89,7 +89,7 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
         state.rules_of(index).for_each(|rule| add(&rule.counters.unplaced, 1));
         return None;
     }
-    if wanted.swings && rule.churn.is_any_over(wanted.size) {
+    if wanted.swings && state.churn_of(index).is_some_and(|churn| churn.is_any_over(wanted.size)) {
         // Else it would be copied each time that it comes to a size of a pause, or from there.
         add(&rule.counters.too_brief, 1);
         state.rules_of(index).for_each(|rule| add(&rule.counters.unplaced, 1));
@@ -145,10 +145,11 @@ pub fn leaves(index: usize, size: usize) -> bool {
 /// Leaves an object that is too small to be placed to the program's allocator, and counts it.
 #[cold]
 fn leave_small(state: &State, rule: &Rule, index: usize, size: usize) -> Option<usize> {
-    rule.churn.asked(size);
+    let churn = state.churn_of(index).unwrap_or(&rule.churn);
+    churn.asked(size);
     trim::left_small();
     elsewhere::leaving_small(size);
-    if rule.churn.is_over_small() {
+    if churn.is_over_small() {
         add(&rule.counters.too_brief, 1);
         state.rules_of(index).for_each(|rule| add(&rule.counters.unplaced, 1));
     } else if rule.counters.too_small.fetch_add(1, Ordering::Relaxed) == 0 && state.verbose {
@@ -186,12 +187,13 @@ fn place_pages(state: &'static State, index: usize, wanted: Wanted) -> Option<us
         object.size = object.bytes();
     }
     object.backing.touched = released::expected(state, &object);
-    rule.churn.asked(object.bytes());
+    let churn = state.churn_of(index)?;
+    churn.asked(object.bytes());
     let align = align.max(if size >= HUGE_PAGE as usize { HUGE_PAGE as usize } else { PAGE });
     if let Some(address) = take_kept(state, &object, align, zero, coloured) {
         return Some(address);
     }
-    if rule.churn.is_over(object.bytes()) {
+    if churn.is_over(object.bytes()) {
         add(&rule.counters.too_brief, 1);
         trim::left(object.bytes());
         return None;

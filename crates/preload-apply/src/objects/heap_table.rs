@@ -96,6 +96,12 @@ pub fn rule_of(word: u64) -> u64 {
     word >> BLOCK_BITS & ((1 << RULE_BITS) - 1)
 }
 
+/// A word with another rule.
+pub fn with_rule(word: u64, rule: usize) -> u64 {
+    let mask = (1 << RULE_BITS) - 1;
+    word & !(mask << BLOCK_BITS) | (rule as u64 & mask) << BLOCK_BITS
+}
+
 /// Not inlined: it makes the object where the caller wants it, and holds copies of it, which would be in the stack
 /// frame of every free and realloc.
 #[inline(never)]

@@ -1,4 +1,5 @@
-//! Memory of heap objects that the program has released: kept for the next allocations of the same rule, or unmapped.
+//! Memory of heap objects that the program has released: kept for the next allocations of the same rule and of rules that
+//! place alike (`rules/state.rs`), or unmapped.
 //!
 //! An array that is allocated and freed in every step would otherwise cost a mapping, a memory policy and a page fault
 //! for each page, every time. A kept block has the policy of its placing, and is used again only while that is the
@@ -203,12 +204,12 @@ fn keep(state: &'static State, object: &Object, grown: bool) -> bool {
     let current = state.rules.get(object.rule).is_some_and(|rule| rule.current_index() == object.placing);
     let bytes = object.bytes();
     let can_serve = current && !object.backing.changed && !object.waiting && !exclusion::mover_works();
-    let is_over = |rule: &Rule| rule.churn.is_over(bytes);
     if !can_serve || is_too_large(bytes) {
         return false;
     }
     see_touched(state, object);
-    if state.rules.get(object.rule).is_some_and(is_over) || !kept::comes_again(state, object, grown) {
+    let is_over = state.churn_of(object.rule).is_some_and(|churn| churn.is_over(bytes));
+    if is_over || !kept::comes_again(state, object, grown) {
         return false;
     }
     if room::in_any_case() < bytes.saturating_mul(2).min(highest()) {
@@ -401,9 +402,9 @@ pub fn unmap(state: &'static State, object: &Object) {
 /// Charges `bytes` that were mapped for an array, unless they are rent and could be kept, see [`churn`].
 #[inline(never)]
 pub fn charge(state: &'static State, object: &Object, bytes: usize, is_rent: bool) {
-    let Some(rule) = state.rules.get(object.rule).filter(|_| bytes > 0) else { return };
+    let Some(churn) = state.churn_of(object.rule).filter(|_| bytes > 0) else { return };
     let is_rent = is_rent && kept::has_room(state, object, in_use::count());
-    if let Ended::Pause { first } = rule.churn.array_mapped(bytes, is_rent) {
+    if let Ended::Pause { first } = churn.array_mapped(bytes, is_rent) {
         let _errno = errno::Saved::now();
         pause(state, object, first);
     }
@@ -411,8 +412,8 @@ pub fn charge(state: &'static State, object: &Object, bytes: usize, is_rent: boo
 
 /// Charges that a kept block was cut for `object`, see [`churn`].
 fn charge_cut(state: &'static State, object: &Object) {
-    let Some(rule) = state.rules.get(object.rule) else { return };
-    if let Ended::Pause { first } = rule.churn.array_cut(object.bytes()) {
+    let Some(churn) = state.churn_of(object.rule) else { return };
+    if let Ended::Pause { first } = churn.array_cut(object.bytes()) {
         pause(state, object, first);
     }
 }
@@ -423,8 +424,8 @@ fn charge_cut(state: &'static State, object: &Object) {
 pub fn charge_copied(address: usize, from: usize, len: usize, ns: u64) {
     let Some(state) = crate::rules::state::get().filter(|_| !sandbox::entered()) else { return };
     let Some(object) = &heap_table::find(address) else { return };
-    let Some(rule) = state.rules.get(object.rule) else { return };
-    if let Ended::Pause { first } = rule.churn.array_copied(from, object.bytes(), (len, ns)) {
+    let Some(churn) = state.churn_of(object.rule) else { return };
+    if let Ended::Pause { first } = churn.array_copied(from, object.bytes(), (len, ns)) {
         let _errno = errno::Saved::now();
         pause(state, object, first);
     }

@@ -1,9 +1,9 @@
 //! Places small objects of matched call sites: linked structures, rows, tables of strings.
 //!
-//! An object of less than a page shares its page, so each rule (for `local`, each node of a rule) has a home for small
-//! objects: heaps (`rules/small_heap.rs`) whose extents are placed before they are touched. Policies that place the
-//! pages of one object on several nodes by offset (block, skew, map ...) do not apply, and such small objects come from
-//! the real allocator.
+//! An object of less than a page shares its page, so the rules that place alike (for `local`, each node of them) have a
+//! home for small objects: heaps (`rules/small_heap.rs`) whose extents are placed before they are touched. Policies that
+//! place the pages of one object on several nodes by offset (block, skew, map ...) do not apply, and such small objects
+//! come from the real allocator.
 //!
 //! An extent is an object of the heap table, like an allocation of its size: the mover, the check of the pages and the
 //! budget of mappings treat both alike, and the mover unmaps an extent that its heap gives up during a step. Extents
@@ -56,7 +56,7 @@ pub fn start(expect: fn(), cpus: usize) {
 
 /// A small object that was looked up by its address.
 pub struct Small {
-    /// Index of its rule.
+    /// Index of its rule, or of another one that shares its memory ([`state::share_memory`]).
     pub rule: usize,
     heap: &'static Heap,
     /// Its address.
@@ -112,7 +112,9 @@ pub fn find(address: usize) -> Option<Small> {
 /// A small object under rule `index`, aligned to 16 bytes and to `align`, a power of two below a page; its contents are
 /// undefined, or zero if wanted.
 pub fn allocate(state: &'static State, index: usize, size: usize, align: usize, zero: bool) -> Option<usize> {
-    home(state, index)?.allocate(size, align, zero, caller)
+    let object = home(state, index)?.allocate(size, align, zero, caller)?;
+    state.rules.get(index).inspect(|rule| rule.note_small());
+    Some(object)
 }
 
 /// A number of the calling thread. Where no system call may be made, always its own.
@@ -143,7 +145,9 @@ pub fn can_follow(rule: &Rule) -> bool {
     rule.current_placing().is_some_and(|p| p.homes.len() == 1 && p.place.policy != PolicyKind::Local)
 }
 
+/// The home for the small objects of rule `index`, which rules that place alike share.
 fn home(state: &'static State, index: usize) -> Option<&'static Home> {
+    let index = state.memory_of(index);
     let rule: &Rule = state.rules.get(index)?;
     let now = rule.current_index();
     let placing = rule.placings.get(now)?;

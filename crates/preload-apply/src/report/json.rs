@@ -1,5 +1,6 @@
 //! Writes the report of a placed run, when the program ends.
 
+use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -78,12 +79,13 @@ pub fn problem(path: &Path, why: &str) {
 }
 
 fn object_reports(state: &State) -> Vec<ObjectReport> {
-    state.rules.iter().filter_map(object_report).collect()
+    state.rules.iter().filter_map(|rule| object_report(state, rule)).collect()
 }
 
 /// The counts of one rule, with its current place.
-fn object_report(rule: &Rule) -> Option<ObjectReport> {
+fn object_report(state: &State, rule: &Rule) -> Option<ObjectReport> {
     let placing = rule.current_placing()?;
+    let shared = rule.shares_pages_of().and_then(|index| state.rules.get(index)).filter(|other| !ptr::eq(*other, rule));
     let c = &rule.counters;
     let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
     let reasons = Reason::ALL.iter().zip(&c.reasons).map(|(reason, pages)| (reason.word().to_owned(), count(pages)));
@@ -114,6 +116,7 @@ fn object_report(rule: &Rule) -> Option<ObjectReport> {
         pages_by_node: by_node.filter(|(_, pages)| *pages > 0).collect(),
         reasons: reasons.filter(|(_, pages)| *pages > 0).collect(),
         full_nodes: nodes::format_runs(&numbers_of(c.full_nodes.iter().map(count))),
+        shares_pages_of: shared.map(|rule| rule.rule.title().into_owned()).unwrap_or_default(),
     })
 }
 

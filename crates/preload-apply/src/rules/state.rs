@@ -9,7 +9,7 @@ use numamma_kernel::sys::PAGE;
 use numamma_plan::callsite::group::RuleGroup;
 use numamma_plan::machine::{Given, Machine};
 use numamma_plan::plan::{self, Layout, PagePlan};
-use numamma_plan::policy::{ObjectRule, Place, Policy, PolicyKind};
+use numamma_plan::policy::{ObjectRule, Phase, Place, Policy, PolicyKind};
 
 use super::churn::Churn;
 use super::counters::Counters;
@@ -74,6 +74,11 @@ pub struct Rule {
     /// Of a rule for a part of an allocation that is the first for its call site: the indices of all of them, its own
     /// first. An object is of this rule, and its parts are placed by all.
     parts: Vec<usize>,
+    /// Index of the first rule that places as this one does, which is its own if there is none before: its memory is
+    /// that of this rule, see [`share_memory`].
+    memory: usize,
+    /// It has small objects in pages of that rule, where it is another one.
+    shares_pages: AtomicBool,
     /// Its objects of fewer bytes stay where the program's allocator puts them, in every phase: all of a rule that
     /// leaves its objects alone, and those of less than a page where small ones cannot be placed. There, those that
     /// waste pages do, too: see [`wastes_pages`].
@@ -96,7 +101,7 @@ fn wastes_pages(size: usize) -> bool {
 impl Rule {
     /// A rule that holds its own place; `placings` is not empty.
     pub fn new(rule: ObjectRule, placings: Vec<Placing>, counters: Counters) -> Rule {
-        let (current, churn, said_enlarged) = Default::default();
+        let (current, churn, said_enlarged, shares_pages) = Default::default();
         let leaves =
             |place: &Place| place.policy == PolicyKind::Default && place.huge.is_none() && place.mode.is_none();
         let left_below = match placings.as_slice() {
@@ -104,7 +109,8 @@ impl Rule {
             all if all.iter().all(|placing| placing.homes.is_empty()) => PAGE,
             _ => 0,
         };
-        Rule { rule, placings, current, counters, churn, said_enlarged, parts: Vec::new(), left_below }
+        let (parts, memory) = (Vec::new(), 0);
+        Rule { rule, placings, current, counters, churn, said_enlarged, parts, memory, shares_pages, left_below }
     }
 
     /// Makes it the first of the rules of these indices, which place the parts of its objects.
@@ -116,6 +122,32 @@ impl Rule {
     /// See [`Rule::divide`]; none of a rule that places its objects as a whole.
     pub fn parts(&self) -> &[usize] {
         &self.parts
+    }
+
+    /// Notes that it has small objects.
+    #[inline]
+    pub fn note_small(&self) {
+        if !self.shares_pages.load(Ordering::Relaxed) {
+            self.shares_pages.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Index of the rule in whose pages its small objects are, if it has some, which may be its own.
+    pub fn shares_pages_of(&self) -> Option<usize> {
+        self.shares_pages.load(Ordering::Relaxed).then_some(self.memory)
+    }
+
+    /// Whether `other` places each object as this rule does, and always will.
+    fn places_as(&self, other: &Rule) -> bool {
+        let only = |rule: &Rule| rule.placings.len() == 1 && rule.parts.is_empty();
+        let is_alike = |(one, two): (&Placing, &Placing)| {
+            // The blocks of threads are where these run, which is observed for each rule.
+            one.place.policy != PolicyKind::BindBlock && one.place == two.place && one.nodes == two.nodes
+        };
+        only(self)
+            && only(other)
+            && self.rule.pattern == other.rule.pattern
+            && self.placings.iter().zip(&other.placings).all(is_alike)
     }
 
     /// Whether an object of `size` bytes stays where the program's allocator puts it, in every phase.
@@ -175,6 +207,31 @@ impl Rule {
         let before = self.current.fetch_max(wanted, Ordering::AcqRel);
         before < wanted && before & ((1 << PLACING_BITS) - 1) != index as u64
     }
+}
+
+/// Lets rules that place alike share memory: what is kept of freed arrays, and the heaps of small objects. Otherwise
+/// rules whose objects take turns, as those of the passes of a compiler or of the steps of a solver, would each have what
+/// all of them need together.
+///
+/// Not under a policy with phases that begin at an allocation: whose a small object is that realloc changes would not be
+/// certain, and so whether it counts.
+pub fn share_memory(rules: &mut [Rule], phases: &[Phase]) {
+    let is_counted = phases.iter().any(|phase| phase.allocation.is_some());
+    let mut first: Vec<usize> = Vec::new();
+    for index in 0..rules.len() {
+        let is_like = |&before: &usize| !is_counted && rules[before].places_as(&rules[index]);
+        let found = first.iter().copied().find(is_like);
+        if found.is_none() {
+            first.push(index);
+        }
+        rules[index].memory = found.unwrap_or(index);
+    }
+}
+
+/// The rule whose memory the objects of rule `index` have, see [`share_memory`].
+#[inline]
+pub fn memory_of(index: usize) -> usize {
+    get().map_or(index, |state| state.memory_of(index))
 }
 
 /// The accepted policy and the machine.
@@ -248,6 +305,18 @@ impl State {
         if let Some(all) = own_stack::run(numamma_kernel::maps::count_own).flatten() {
             self.own_mappings.store(all.saturating_sub(used), Ordering::Relaxed);
         }
+    }
+
+    /// The rule whose memory the objects of rule `index` have, see [`share_memory`].
+    #[inline]
+    pub fn memory_of(&self, index: usize) -> usize {
+        self.rules.get(index).map_or(index, |rule| rule.memory)
+    }
+
+    /// The sizes of objects of rule `index` that come and go too often: with the memory, this is shared.
+    #[inline]
+    pub fn churn_of(&self, index: usize) -> Option<&Churn> {
+        self.rules.get(self.memory_of(index)).map(|rule| &rule.churn)
     }
 
     /// The rules that place objects of rule `index`: itself, or those of the parts.
@@ -355,6 +424,48 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rules_that_place_alike_share_the_memory_of_the_first() {
+        let rule = |policy: PolicyKind, nodes: &[u32], phase: bool| {
+            let placing = |phase| Placing {
+                place: Place { policy, ..Place::default() },
+                nodes: nodes.to_vec(),
+                layout: None,
+                homes: Homes::new(),
+                phase,
+                thread_nodes: ThreadNodes::default(),
+            };
+            let placings = if phase { vec![placing(None), placing(Some(0))] } else { vec![placing(None)] };
+            Rule::new(ObjectRule::default(), placings, Counters::default())
+        };
+        let all = || {
+            vec![
+                rule(PolicyKind::Interleave, &[0, 1], false),
+                rule(PolicyKind::Interleave, &[0], false),
+                rule(PolicyKind::Interleave, &[0, 1], true),
+                rule(PolicyKind::Interleave, &[0, 1], false),
+                rule(PolicyKind::BindBlock, &[0, 1], false),
+                rule(PolicyKind::BindBlock, &[0, 1], false),
+                rule(PolicyKind::Interleave, &[0], false),
+                rule(PolicyKind::Interleave, &[0, 1], true),
+            ]
+        };
+        let memory = |phases: &[Phase], parts: bool| {
+            let mut rules = all();
+            if parts {
+                rules[0].divide(vec![0, 1]);
+            }
+            share_memory(&mut rules, phases);
+            rules.iter().map(|rule| rule.memory).collect::<Vec<_>>()
+        };
+        assert_eq!(memory(&[], false), [0, 1, 2, 0, 4, 5, 1, 7]);
+        assert_eq!(memory(&[], true), [0, 1, 2, 3, 4, 5, 1, 7], "the first one places in parts");
+        let timed = Phase { after: Some(1.0), ..Phase::default() };
+        let counted = Phase { allocation: Some(3), ..Phase::default() };
+        assert_eq!(memory(&[timed.clone()], false), [0, 1, 2, 0, 4, 5, 1, 7]);
+        assert_eq!(memory(&[timed, counted], false), [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
 
     #[test]
     fn whole_pages_of_an_object_take_a_quarter_more_at_most() {

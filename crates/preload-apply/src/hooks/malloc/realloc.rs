@@ -16,7 +16,8 @@ use numamma_plan::plan::HUGE_PAGE;
 
 use super::super::contained;
 use super::{Ptr, malloc_or_give_way, or_give_way, place_matched, plain};
-use crate::matching::cached::unmatched;
+use crate::matching::cached::groups::Taker;
+use crate::matching::cached::{decided, unmatched};
 use crate::matching::call_sites;
 use crate::objects::heap::{ROOM_DIVISOR, Wanted, colour, contents, cut, growth, small_growth};
 use crate::objects::heap_table::NO_RULE;
@@ -26,7 +27,7 @@ use crate::objects::released::glibc::{self, ReleasedBy};
 use crate::objects::small_objects::Small;
 use crate::objects::{heap, heap_table, small_objects};
 use crate::rules::churn::allocator;
-use crate::rules::state;
+use crate::rules::state::{self, memory_of};
 
 /// An object that was made smaller and larger again keeps its pages when it is made smaller once more, down to this
 /// part (1/8) of them: a scratch buffer that follows what it holds up and down, which glibc cuts from its heap at no
@@ -166,6 +167,21 @@ unsafe fn rule_after(owner: usize, size: usize, caller: &Caller) -> usize {
     let _errno = errno::Saved::now();
     // SAFETY: the caller's promise.
     contained(|| unsafe { call_sites::find(caller, size, Some(owner)) }).unwrap_or(owner)
+}
+
+/// As [`rule_after`], for a small object. Of rules that share memory it is of the one that takes such an object here, as
+/// far as that is known.
+///
+/// # Safety
+/// `caller` comes from an entry stub.
+unsafe fn rule_of_small(small: &Small, size: usize, caller: &Caller) -> usize {
+    // SAFETY: the caller's promise.
+    let known = unsafe { decided::look_up(caller) };
+    match call_sites::taker(known, size) {
+        Taker::Rule(rule) if memory_of(rule) == memory_of(small.rule) => rule,
+        // SAFETY: the caller's promise.
+        _ => unsafe { rule_after(small.rule, size, caller) },
+    }
 }
 
 /// A placed object under `rule` that replaces one under rule `owner`. If the rules differ it counts as new. `None` when
@@ -360,13 +376,14 @@ unsafe fn resize_small(old: *mut c_void, small: &Small, size: usize, caller: &Ca
         if size <= known && known - size <= known / UNUSED_DIVISOR {
             return old;
         }
-        let rule = rule_after(small.rule, size, caller);
-        if rule == small.rule
+        let rule = rule_of_small(small, size, caller);
+        let owner = if memory_of(rule) == memory_of(small.rule) { rule } else { small.rule };
+        if rule == owner
             && let Some(resized) = small_growth::resize(small, size)
         {
             return resized as Ptr;
         }
-        let fresh = place_instead(small.rule, rule, plain(size)).unwrap_or_else(|| malloc_or_give_way(size));
+        let fresh = place_instead(owner, rule, plain(size)).unwrap_or_else(|| malloc_or_give_way(size));
         if !fresh.is_null() {
             core::ptr::copy_nonoverlapping(old.cast::<u8>(), fresh.cast(), size.min(known));
             small.release();

@@ -25,7 +25,7 @@ use super::sparse::touched;
 use super::sum::discount;
 use crate::objects::object::Object;
 use crate::objects::{heap_table, released};
-use crate::rules::state::{Rule, State};
+use crate::rules::state::{Rule, State, memory_of};
 
 /// Sets of the table, and the blocks of a set: those of a rule, or of a rule and size, are in one set. Half as many
 /// blocks are free as are in use, where one of another size is allocated for each that is freed (the fifty-percent
@@ -187,7 +187,7 @@ impl Entry {
         self.freed.store(block.freed, Ordering::Relaxed);
         let kind = if block.huge { HUGE } else { 0 } | if block.whole { WHOLE } else { 0 };
         self.kind.store(kind, Ordering::Relaxed);
-        self.set(heap_table::word_of(&block.object));
+        self.set(word_of(&block.object));
     }
 
     /// Word, first address and size as they are now. Another thread may be changing them.
@@ -274,7 +274,7 @@ pub const PLACES: usize = SETS * WAYS;
 /// A number for rule and `size`. Multiplying by 2^64 divided by the golden ratio spreads the bits (Knuth, The Art of
 /// Computer Programming, volume 3, 6.4).
 fn hash(object: &Object, size: u64) -> u64 {
-    (size ^ (object.rule as u64) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    (size ^ (memory_of(object.rule) as u64) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 fn set_of(shape: Shape, block: &Object) -> &'static Set {
@@ -347,15 +347,20 @@ pub fn has_like(state: &State, object: &Object) -> bool {
     set_of(shape, object).used().filter_map(|(_, entry)| entry.peek()).any(|(word, base, size)| match shape {
         Shape::Object => {
             let is_loose = loose::is_loose(&heap_table::object_of(base, size, word));
-            size == object.size && heap_table::rule_of(word) == object.rule as u64 && !is_loose
+            size == object.size && heap_table::rule_of(word) == memory_of(object.rule) as u64 && !is_loose
         }
         Shape::Pages { .. } => size >= object.bytes() && word == word_of_pages(object),
     })
 }
 
+/// The word of a kept block: that of the object in the heap table, with the rule whose memory it has.
+fn word_of(object: &Object) -> u64 {
+    heap_table::with_rule(heap_table::word_of(object), memory_of(object.rule))
+}
+
 /// The word of all ranges of pages that are placed as `object` is.
 fn word_of_pages(object: &Object) -> u64 {
-    heap_table::word_of(&Object { waiting: false, block: 0, ..*object })
+    word_of(&Object { waiting: false, block: 0, ..*object })
 }
 
 /// A kept block for the object `wanted`, at a multiple of `align`; its pages hold what the object before left there. It
@@ -415,7 +420,7 @@ impl Search<'_> {
     /// [`Search::take`].
     #[inline(never)]
     fn best(&self) -> Option<(usize, u64)> {
-        let key = heap_table::key_of(heap_table::word_of(self.wanted));
+        let key = heap_table::key_of(word_of(self.wanted));
         let rule = heap_table::rule_of(key);
         let mut best = None;
         let mut least = (u8::MAX, usize::MAX);
@@ -495,7 +500,7 @@ impl Search<'_> {
             discount(block.object.bytes());
             self.note_served();
             let backing = self.wanted.backing;
-            return Some(Object { backing, ..block.object });
+            return Some(Object { rule: self.wanted.rule, backing, ..block.object });
         }
         let (base, end, stop) = (block.object.base, start + self.wanted.bytes(), block.end());
         let rests = usize::from(base < start) + usize::from(end < stop);
@@ -518,9 +523,9 @@ impl Search<'_> {
             }
         }
         self.note_served();
-        let Object { size, pages, .. } = *self.wanted;
+        let Object { rule, size, pages, .. } = *self.wanted;
         let backing = if self.shape == Shape::Object { self.wanted.backing } else { block.object.backing };
-        Some(Object { base: start, size, pages, backing, ..block.object })
+        Some(Object { rule, base: start, size, pages, backing, ..block.object })
     }
 }
 
@@ -548,7 +553,7 @@ pub fn store(state: &'static State, object: &Object, now: u32) {
     if block.whole {
         return insert(state, set, block);
     }
-    let own = heap_table::word_of(&block.object);
+    let own = word_of(&block.object);
     for (number, entry) in set.used() {
         let Some((word, base, size)) = entry.peek() else { continue };
         if word != own || (base != block.end() && base.wrapping_add(size) != block.object.base) {

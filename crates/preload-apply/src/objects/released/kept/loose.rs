@@ -16,7 +16,7 @@ use numamma_hook::{allocating, own_stack};
 use numamma_kernel::policy::Mode;
 use numamma_plan::policy::{Huge, PolicyKind};
 
-use super::{AGAIN, Block, Set, Shape, TABLE, hash, insert, notes, range};
+use super::{AGAIN, Block, Set, Shape, TABLE, hash, insert, notes, range, word_of};
 use crate::objects::object::Object;
 use crate::objects::released::{Limits, offered, sum};
 use crate::objects::{heap_table, released};
@@ -73,7 +73,7 @@ fn move_pages(state: &'static State, object: &Object) {
 
 /// All entries in which blocks of the rule, placing and node of `object` are, with the addresses and sizes of these.
 fn like(object: &Object) -> impl Iterator<Item = (&'static Set, usize, u64, usize, usize)> {
-    let key = heap_table::key_of(heap_table::word_of(object));
+    let key = heap_table::key_of(word_of(object));
     let used = TABLE.iter().flat_map(|set| set.used().map(move |(number, entry)| (set, number, entry)));
     used.filter_map(move |(set, number, entry)| {
         let (word, base, size) = entry.peek()?;
@@ -182,7 +182,7 @@ fn loosened(block: &Object, base: usize, end: usize) -> Object {
 pub fn join(state: &'static State, object: &Object, now: u32) -> bool {
     let set = set_of_loose(object);
     let (mut base, mut end) = (object.base, object.base + object.bytes());
-    let own = heap_table::word_of(&loosened(object, base, end));
+    let own = word_of(&loosened(object, base, end));
     for (number, entry) in set.used() {
         let Some((word, at, size)) = entry.peek() else { continue };
         if word != own || (at != end && at.wrapping_add(size) != base) {

@@ -1,0 +1,42 @@
+//! Rules that place alike share memory: what the report says of each of them.
+
+use serde_json::Value;
+
+use crate::common::{Policy, Scratch, compile, json_file, number, objects, placed, run};
+
+/// Small objects of three rules, and the report under these places.
+fn report(dir: &Scratch, name: &str, places: [&str; 3], more: &str) -> Value {
+    let program = compile("cc", "preloads/shared/several.c", dir.join("several"), &["-O1", "-g"]);
+    let rule = |policy: Policy, (function, place): (&str, &str)| {
+        policy.rule(&format!("function = [\"{function}\"]"), &format!("policy = \"{place}\""))
+    };
+    let rules = ["first", "second", "grown"].into_iter().zip(places);
+    let policy = rules.fold(Policy::new().lines(more), rule).write(dir, &format!("{name}.toml"));
+    let file = dir.join(format!("{name}.json"));
+    let mut command = placed(&program, &policy);
+    let ran = run(command.env("NUMAMMA_REPORT", &file)).success();
+    assert_eq!((ran.stdout.as_str(), ran.stderr.as_str()), ("damaged 0\n", ""), "{name}");
+    json_file(&file)
+}
+
+/// Of each object: instances, in whose pages its small objects are, and whether pages are counted for it.
+fn of_each(report: &Value) -> Vec<(u64, &str, bool)> {
+    let of = |o: &Value| (number(o, "instances"), number(o, "pages_present") > 0);
+    let with = |o| o["shares_pages_of"].as_str().expect("a name");
+    objects(report).iter().map(|o| (of(o).0, with(o), of(o).1)).collect()
+}
+
+#[test]
+fn the_report_says_whose_pages_small_objects_share() {
+    let dir = Scratch::new("shared");
+    let alike = report(&dir, "alike", ["interleave"; 3], "");
+    assert_eq!(of_each(&alike), [(10_000, "", true), (10_000, "first", false), (1, "first", false)], "{alike:#}");
+    for object in objects(&alike) {
+        assert_eq!((number(object, "unplaced"), number(object, "pages_off_plan")), (0, 0), "{object:#}");
+    }
+    let others = report(&dir, "others", ["interleave", "local", "bind"], "");
+    assert_eq!(of_each(&others), [(10_000, "", true), (10_000, "", true), (1, "", true)], "{others:#}");
+    let counted = "[[phase]]\nname = \"later\"\nallocation = 9\nfunction = [\"none\"]";
+    let apart = report(&dir, "apart", ["interleave"; 3], counted);
+    assert_eq!(of_each(&apart), [(10_000, "", true), (10_000, "", true), (1, "", true)], "{apart:#}");
+}
