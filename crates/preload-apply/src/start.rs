@@ -363,7 +363,8 @@ fn build_placing(place: &Place, phase: Option<usize>, known: &Known<'_>) -> Resu
     let thread_nodes = ThreadNodes { allowed, ..ThreadNodes::default() };
     let expected = known.expected.iter().chain(iter::repeat(&None));
     let nodes = nodes.iter().zip(expected).map(|(&n, on)| on.map_or(n, |on| thread_nodes.allowed_or(on, n))).collect();
-    Ok(Placing { place: place.clone(), nodes, layout, homes, phase, thread_nodes })
+    let shared = home::Homes::new();
+    Ok(Placing { place: place.clone(), nodes, layout, homes, shared, phase, thread_nodes })
 }
 
 /// Tries mbind once, so that a container that refuses it is reported once, before anything is placed.

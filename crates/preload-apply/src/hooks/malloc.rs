@@ -72,7 +72,7 @@ pub unsafe fn place_matched(member: Member, wanted: Wanted, caller: &Caller) -> 
 
 /// What malloc asks for.
 pub fn plain(size: usize) -> Wanted {
-    Wanted { size, align: 1, zero: false, grows: false, swings: false }
+    Wanted { size, align: 1, zero: false, grows: false, resized: false, swings: false }
 }
 
 type Malloc = unsafe extern "C" fn(usize) -> Ptr;

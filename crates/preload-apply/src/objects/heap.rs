@@ -71,6 +71,8 @@ pub struct Wanted {
     pub zero: bool,
     /// It replaces a smaller object, whose content is about to be copied into it.
     pub grows: bool,
+    /// realloc makes it.
+    pub resized: bool,
     /// It replaces a block of the program's allocator that realloc makes smaller and larger by turns.
     pub swings: bool,
 }
@@ -98,7 +100,7 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
     if rule.is_small(wanted.size) {
         if wanted.align < PAGE
             && !state.divides(index)
-            && let Some(address) = small_objects::allocate(state, index, wanted.size, wanted.align, wanted.zero)
+            && let Some(address) = allocate_small(state, index, &wanted)
         {
             released::trim_if_due();
             return Some(address);
@@ -109,7 +111,7 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
         return None;
     }
     if shares_pages(rule, &wanted)
-        && let Some(address) = small_objects::allocate(state, index, wanted.size, wanted.align, wanted.zero)
+        && let Some(address) = allocate_small(state, index, &wanted)
     {
         released::trim_if_due();
         return Some(address);
@@ -120,6 +122,11 @@ pub fn place_under(state: &'static State, index: usize, wanted: Wanted) -> Optio
         state.rules_of(index).for_each(|rule| add(&rule.counters.unplaced, 1));
     }
     placed
+}
+
+fn allocate_small(state: &'static State, index: usize, wanted: &Wanted) -> Option<usize> {
+    let Wanted { size, align, zero, resized, .. } = *wanted;
+    small_objects::allocate(state, index, size, align, zero, resized)
 }
 
 /// Whether an object of `size` bytes that rule `index` takes stays with the program's allocator, as far as that is

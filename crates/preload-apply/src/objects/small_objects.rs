@@ -56,7 +56,7 @@ pub fn start(expect: fn(), cpus: usize) {
 
 /// A small object that was looked up by its address.
 pub struct Small {
-    /// Index of its rule, or of another one that shares its memory ([`state::share_memory`]).
+    /// Index of its rule, or of the first of the rules that share its heap ([`state::share_memory`]).
     pub rule: usize,
     heap: &'static Heap,
     /// Its address.
@@ -68,6 +68,11 @@ impl Small {
     pub fn usable(&self) -> usize {
         // SAFETY: `find` checked that the address lies behind the header of an extent.
         unsafe { chunk::usable(self.address) }
+    }
+
+    /// Whether its rule is not known: its heap is shared.
+    pub fn is_shared(&self) -> bool {
+        self.heap.is_shared()
     }
 
     /// The object with `size` bytes, in the same heap; `None` when that is in use or has no memory: it is as it was.
@@ -110,10 +115,22 @@ pub fn find(address: usize) -> Option<Small> {
 }
 
 /// A small object under rule `index`, aligned to 16 bytes and to `align`, a power of two below a page; its contents are
-/// undefined, or zero if wanted.
-pub fn allocate(state: &'static State, index: usize, size: usize, align: usize, zero: bool) -> Option<usize> {
-    let object = home(state, index)?.allocate(size, align, zero, caller)?;
-    state.rules.get(index).inspect(|rule| rule.note_small());
+/// undefined, or zero if wanted. One that realloc has `resized` is not in a heap that rules share: its rule counts
+/// when realloc changes it again.
+pub fn allocate(
+    state: &'static State,
+    index: usize,
+    size: usize,
+    align: usize,
+    zero: bool,
+    resized: bool,
+) -> Option<usize> {
+    let rule = state.rules.get(index)?;
+    let shares = if resized { None } else { rule.shares_heaps_of() };
+    let object = home(state, shares.unwrap_or(index), shares.is_some())?.allocate(size, align, zero, caller)?;
+    if shares.is_some() {
+        rule.note_sharing();
+    }
     Some(object)
 }
 
@@ -145,9 +162,8 @@ pub fn can_follow(rule: &Rule) -> bool {
     rule.current_placing().is_some_and(|p| p.homes.len() == 1 && p.place.policy != PolicyKind::Local)
 }
 
-/// The home for the small objects of rule `index`, which rules that place alike share.
-fn home(state: &'static State, index: usize) -> Option<&'static Home> {
-    let index = state.memory_of(index);
+/// The home for the small objects of rule `index`, or for those of all rules that share it.
+fn home(state: &'static State, index: usize, is_shared: bool) -> Option<&'static Home> {
     let rule: &Rule = state.rules.get(index)?;
     let now = rule.current_index();
     let placing = rule.placings.get(now)?;
@@ -158,7 +174,7 @@ fn home(state: &'static State, index: usize) -> Option<&'static Home> {
         }
         _ => (0, 0),
     };
-    let cell = placing.homes.get(place)?;
+    let cell = if is_shared { &placing.shared } else { &placing.homes }.get(place)?;
     let found = cell.load(Ordering::Acquire);
     // SAFETY: null, or a leaked box that was published with Release.
     if let Some(home) = unsafe { found.as_ref() } {
@@ -168,7 +184,7 @@ fn home(state: &'static State, index: usize) -> Option<&'static Home> {
         return None;
     }
     let _errno = errno::Saved::now();
-    let owner = Owner { rule: index, placing: now, node };
+    let owner = Owner { rule: index, placing: now, node, is_shared };
     let fresh = allocating::run(|| new_home(owner))?;
     // The thread that loses the race leaves a few KiB unused.
     let home = match cell.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
@@ -224,7 +240,7 @@ fn is_too_much(len: usize) -> bool {
 
 fn map_placed(owner: &Owner, heap: HeapAddress, len: usize, is_rent: bool) -> Option<usize> {
     let state = state::get()?;
-    let Owner { rule: index, placing, node } = *owner;
+    let Owner { rule: index, placing, node, .. } = *owner;
     let rule = state.rules.get(index)?;
     let (pages, backing, waiting) = (heap_table::pages_of(len), Backing::PRIVATE, false);
     let mut extent =

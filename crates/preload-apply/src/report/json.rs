@@ -85,7 +85,8 @@ fn object_reports(state: &State) -> Vec<ObjectReport> {
 /// The counts of one rule, with its current place.
 fn object_report(state: &State, rule: &Rule) -> Option<ObjectReport> {
     let placing = rule.current_placing()?;
-    let shared = rule.shares_pages_of().and_then(|index| state.rules.get(index)).filter(|other| !ptr::eq(*other, rule));
+    let shared = rule.shares_heaps_of().filter(|_| rule.shares()).and_then(|index| state.rules.get(index));
+    let shared = shared.filter(|other| !ptr::eq(*other, rule));
     let c = &rule.counters;
     let count = |value: &AtomicU64| value.load(Ordering::Relaxed);
     let reasons = Reason::ALL.iter().zip(&c.reasons).map(|(reason, pages)| (reason.word().to_owned(), count(pages)));

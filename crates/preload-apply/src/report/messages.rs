@@ -250,8 +250,8 @@ mod tests {
     #[test]
     fn a_line_tells_what_where_cost_and_what_not() {
         let place = Place { policy: PolicyKind::Block, ..Place::default() };
-        let (layout, homes, phase, thread_nodes) = Default::default();
-        let own = Placing { place: place.clone(), nodes: vec![0, 1, 0, 1], layout, homes, phase, thread_nodes };
+        let (layout, homes, shared, phase, thread_nodes) = Default::default();
+        let own = Placing { place: place.clone(), nodes: vec![0, 1, 0, 1], layout, homes, shared, phase, thread_nodes };
         let rule = Rule::new(ObjectRule { place, ..ObjectRule::default() }, vec![own], Counters::default());
         assert_eq!(line(&rule), "not found; block on nodes 0-1");
         let c = &rule.counters;

@@ -115,6 +115,11 @@ impl Heap {
         Heap { home: Apart(home), lock, allocations, used, lender, link, inner }
     }
 
+    /// Whether it has objects of several rules.
+    pub fn is_shared(&self) -> bool {
+        self.home.0.owner.is_shared
+    }
+
     /// What names the heap where it is not known.
     fn address(&self) -> HeapAddress {
         HeapAddress(ptr::from_ref(self) as usize)

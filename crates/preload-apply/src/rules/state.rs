@@ -1,6 +1,7 @@
 //! The state that the whole library shares once the policy is accepted: written once before `main`, read by the hooks.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
@@ -13,7 +14,7 @@ use numamma_plan::policy::{ObjectRule, Phase, Place, Policy, PolicyKind};
 
 use super::churn::Churn;
 use super::counters::Counters;
-use super::small_heap::home::Homes;
+use super::small_heap::{self, home::Homes};
 use crate::threads::teams::Teams;
 
 /// Share (1/4) of vm.max_map_count that all placed objects together may use. Beyond the limit pthread_create and malloc
@@ -36,6 +37,8 @@ pub struct Placing {
     pub layout: Option<Layout>,
     /// Homes of small objects; empty when small objects cannot be placed under this policy.
     pub homes: Homes,
+    /// As many for those of all rules that share the heaps of this one; none where there are no such rules.
+    pub shared: Homes,
     /// Index of the phase; none for the rule's own place.
     pub phase: Option<usize>,
     /// Of `bind-block`.
@@ -77,8 +80,9 @@ pub struct Rule {
     /// Index of the first rule that places as this one does, which is its own if there is none before: its memory is
     /// that of this rule, see [`share_memory`].
     memory: usize,
-    /// It has small objects in pages of that rule, where it is another one.
-    shares_pages: AtomicBool,
+    /// Index of the rule that has the heaps which it shares with others, and whether it has had objects there.
+    heaps: Option<usize>,
+    shares: AtomicBool,
     /// Its objects of fewer bytes stay where the program's allocator puts them, in every phase: all of a rule that
     /// leaves its objects alone, and those of less than a page where small ones cannot be placed. There, those that
     /// waste pages do, too: see [`wastes_pages`].
@@ -101,7 +105,7 @@ fn wastes_pages(size: usize) -> bool {
 impl Rule {
     /// A rule that holds its own place; `placings` is not empty.
     pub fn new(rule: ObjectRule, placings: Vec<Placing>, counters: Counters) -> Rule {
-        let (current, churn, said_enlarged, shares_pages) = Default::default();
+        let (current, churn, said_enlarged, heaps, shares) = Default::default();
         let leaves =
             |place: &Place| place.policy == PolicyKind::Default && place.huge.is_none() && place.mode.is_none();
         let left_below = match placings.as_slice() {
@@ -110,7 +114,7 @@ impl Rule {
             _ => 0,
         };
         let (parts, memory) = (Vec::new(), 0);
-        Rule { rule, placings, current, counters, churn, said_enlarged, parts, memory, shares_pages, left_below }
+        Rule { rule, placings, current, counters, churn, said_enlarged, parts, memory, heaps, shares, left_below }
     }
 
     /// Makes it the first of the rules of these indices, which place the parts of its objects.
@@ -124,17 +128,31 @@ impl Rule {
         &self.parts
     }
 
-    /// Notes that it has small objects.
+    /// Makes homes that other rules share; `own` is its index.
+    fn share_heaps(&mut self, own: usize) {
+        for placing in self.placings.iter_mut().filter(|placing| placing.shared.is_empty()) {
+            placing.shared = small_heap::home::homes(placing.place.policy, placing.nodes.len());
+        }
+        self.heaps = Some(own);
+    }
+
+    /// Index of the rule that has the heaps which it shares; none where its small objects are in heaps of its own.
     #[inline]
-    pub fn note_small(&self) {
-        if !self.shares_pages.load(Ordering::Relaxed) {
-            self.shares_pages.store(true, Ordering::Relaxed);
+    pub fn shares_heaps_of(&self) -> Option<usize> {
+        self.heaps
+    }
+
+    /// Notes that it has objects in them.
+    #[inline]
+    pub fn note_sharing(&self) {
+        if !self.shares() {
+            self.shares.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Index of the rule in whose pages its small objects are, if it has some, which may be its own.
-    pub fn shares_pages_of(&self) -> Option<usize> {
-        self.shares_pages.load(Ordering::Relaxed).then_some(self.memory)
+    /// Whether it has had objects in heaps that it shares.
+    pub fn shares(&self) -> bool {
+        self.shares.load(Ordering::Relaxed)
     }
 
     /// Whether `other` places each object as this rule does, and always will.
@@ -209,22 +227,38 @@ impl Rule {
     }
 }
 
-/// Lets rules that place alike share memory: what is kept of freed arrays, and the heaps of small objects. Otherwise
-/// rules whose objects take turns, as those of the passes of a compiler or of the steps of a solver, would each have what
-/// all of them need together.
+/// Lets rules that place alike share memory: what is kept of freed arrays, and heaps of small objects. Otherwise rules
+/// whose objects take turns, as those of the passes of a compiler or of the steps of a solver, would each have what all of
+/// them need together.
 ///
-/// Not under a policy with phases that begin at an allocation: whose a small object is that realloc changes would not be
-/// certain, and so whether it counts.
+/// Of a small object in a shared heap it is not known whose it is. So heaps are only shared by rules of which each is the
+/// only one for its call site, since `instances` and `sizes` must count and compare each object once; and not under a
+/// policy with phases that begin at an allocation, for which a realloc does not count.
 pub fn share_memory(rules: &mut [Rule], phases: &[Phase]) {
-    let is_counted = phases.iter().any(|phase| phase.allocation.is_some());
-    let mut first: Vec<usize> = Vec::new();
+    let counts = phases.iter().any(|phase| phase.allocation.is_some());
+    let mut of_site = BTreeMap::new();
+    rules.iter().for_each(|rule| *of_site.entry(rule.rule.site()).or_insert(0) += 1);
+    let is_alone = |rule: &ObjectRule| {
+        !counts && rule.instances.is_none() && rule.sizes.is_none() && of_site.get(&rule.site()) == Some(&1)
+    };
+    let alone: Vec<bool> = rules.iter().map(|rule| is_alone(&rule.rule)).collect();
+    // The first rules of each place, and of these the first one that shares its heaps.
+    let mut first: Vec<(usize, Option<usize>)> = Vec::new();
     for index in 0..rules.len() {
-        let is_like = |&before: &usize| !is_counted && rules[before].places_as(&rules[index]);
-        let found = first.iter().copied().find(is_like);
+        let found = first.iter().position(|&(before, _)| rules[before].places_as(&rules[index]));
+        let at = found.unwrap_or(first.len());
         if found.is_none() {
-            first.push(index);
+            first.push((index, None));
         }
-        rules[index].memory = found.unwrap_or(index);
+        rules[index].memory = first[at].0;
+        match (alone[index], first[at].1) {
+            (true, Some(with)) => {
+                rules[with].share_heaps(with);
+                rules[index].heaps = Some(with);
+            }
+            (true, None) => first[at].1 = Some(index),
+            (false, _) => {}
+        }
     }
 }
 
@@ -425,46 +459,50 @@ impl State {
 mod tests {
     use super::*;
 
+    fn rule(function: &str, (policy, nodes): (PolicyKind, &[u32]), phase: bool) -> Rule {
+        let placing = |phase| Placing {
+            place: Place { policy, ..Place::default() },
+            nodes: nodes.to_vec(),
+            layout: None,
+            homes: small_heap::home::homes(policy, nodes.len()),
+            shared: Homes::new(),
+            phase,
+            thread_nodes: ThreadNodes::default(),
+        };
+        let placings = if phase { vec![placing(None), placing(Some(0))] } else { vec![placing(None)] };
+        let rule = ObjectRule { function: Some(vec![function.to_owned()]), ..ObjectRule::default() };
+        Rule::new(rule, placings, Counters::default())
+    }
+
     #[test]
     fn rules_that_place_alike_share_the_memory_of_the_first() {
-        let rule = |policy: PolicyKind, nodes: &[u32], phase: bool| {
-            let placing = |phase| Placing {
-                place: Place { policy, ..Place::default() },
-                nodes: nodes.to_vec(),
-                layout: None,
-                homes: Homes::new(),
-                phase,
-                thread_nodes: ThreadNodes::default(),
-            };
-            let placings = if phase { vec![placing(None), placing(Some(0))] } else { vec![placing(None)] };
-            Rule::new(ObjectRule::default(), placings, Counters::default())
-        };
-        let all = || {
-            vec![
-                rule(PolicyKind::Interleave, &[0, 1], false),
-                rule(PolicyKind::Interleave, &[0], false),
-                rule(PolicyKind::Interleave, &[0, 1], true),
-                rule(PolicyKind::Interleave, &[0, 1], false),
-                rule(PolicyKind::BindBlock, &[0, 1], false),
-                rule(PolicyKind::BindBlock, &[0, 1], false),
-                rule(PolicyKind::Interleave, &[0], false),
-                rule(PolicyKind::Interleave, &[0, 1], true),
-            ]
-        };
-        let memory = |phases: &[Phase], parts: bool| {
-            let mut rules = all();
-            if parts {
-                rules[0].divide(vec![0, 1]);
-            }
+        let (both, one) = ((PolicyKind::Interleave, &[0, 1][..]), (PolicyKind::Interleave, &[0][..]));
+        let blocks = (PolicyKind::BindBlock, &[0, 1][..]);
+        let all =
+            [(both, false), (one, false), (both, true), (both, false), (blocks, false), (blocks, false), (one, false)];
+        let shared = |phases: &[Phase], change: fn(&mut Vec<Rule>)| {
+            let mut rules = (0..).zip(all).map(|(n, (place, phase))| rule(&format!("f{n}"), place, phase)).collect();
+            change(&mut rules);
             share_memory(&mut rules, phases);
-            rules.iter().map(|rule| rule.memory).collect::<Vec<_>>()
+            assert!(rules.iter().all(|rule| rule.placings[0].shared.len()
+                == usize::from(
+                    rule.heaps.is_some() && { rule.heaps == rules.iter().position(|other| core::ptr::eq(rule, other)) }
+                )));
+            rules.iter().map(|rule| (rule.memory, rule.heaps)).unzip::<_, _, Vec<_>, Vec<_>>()
         };
-        assert_eq!(memory(&[], false), [0, 1, 2, 0, 4, 5, 1, 7]);
-        assert_eq!(memory(&[], true), [0, 1, 2, 3, 4, 5, 1, 7], "the first one places in parts");
-        let timed = Phase { after: Some(1.0), ..Phase::default() };
+        let of_all = [Some(0), Some(1), None, Some(0), None, None, Some(1)];
+        assert_eq!(shared(&[], |_| {}), (vec![0, 1, 2, 0, 4, 5, 1], of_all.to_vec()));
+        let (memory, heaps) = shared(&[], |rules| rules[0].divide(vec![0, 1]));
+        assert_eq!(
+            (&memory[..], &heaps[..]),
+            (&[0, 1, 2, 3, 4, 5, 1][..], &[None, Some(1), None, None, None, None, Some(1)][..])
+        );
         let counted = Phase { allocation: Some(3), ..Phase::default() };
-        assert_eq!(memory(&[timed.clone()], false), [0, 1, 2, 0, 4, 5, 1, 7]);
-        assert_eq!(memory(&[timed, counted], false), [0, 1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(shared(&[counted], |_| {}), (vec![0, 1, 2, 0, 4, 5, 1], vec![None; 7]));
+        let (memory, heaps) = shared(&[], |rules| rules[0].rule.sizes = Some("1KiB-".into()));
+        assert_eq!((memory[3], heaps[0], heaps[3]), (0, None, None), "arrays are shared");
+        let (_, heaps) = shared(&[], |rules| rules[4].rule.function = rules[3].rule.function.clone());
+        assert_eq!(heaps, [None, Some(1), None, None, None, None, Some(1)], "two rules for one call site");
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::objects::released::glibc::{self, ReleasedBy};
 use crate::objects::small_objects::Small;
 use crate::objects::{heap, heap_table, small_objects};
 use crate::rules::churn::allocator;
-use crate::rules::state::{self, memory_of};
+use crate::rules::state;
 
 /// An object that was made smaller and larger again keeps its pages when it is made smaller once more, down to this
 /// part (1/8) of them: a scratch buffer that follows what it holds up and down, which glibc cuts from its heap at no
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn realloc(ptr: Ptr, size: usize, ra: usize, cfa: usize, r
         let known = if ptr.is_null() { 0 } else { real::malloc_usable_size(ptr) };
         let shrinks = known.saturating_sub(size) > known / UNUSED_DIVISOR;
         let swings = shrinks || (known > 0 && LAST_SHRUNK.find(ptr as usize).is_some());
-        match place_matched(Member::Realloc, Wanted { swings, ..plain(size) }, &Caller { ra, cfa, rbp }) {
+        match place_matched(Member::Realloc, Wanted { swings, ..resized(size) }, &Caller { ra, cfa, rbp }) {
             None => {
                 let resized = real();
                 if shrinks && !resized.is_null() {
@@ -169,19 +169,46 @@ unsafe fn rule_after(owner: usize, size: usize, caller: &Caller) -> usize {
     contained(|| unsafe { call_sites::find(caller, size, Some(owner)) }).unwrap_or(owner)
 }
 
-/// As [`rule_after`], for a small object. Of rules that share memory it is of the one that takes such an object here, as
-/// far as that is known.
+/// Rules of a small object that realloc changes.
+struct Claim {
+    /// From now on.
+    rule: usize,
+    /// So far; [`NO_RULE`] if it was another one, whichever.
+    before: usize,
+}
+
+/// As [`rule_after`], for a small object. Of one in a heap that rules share it is only known that it is of one of these.
+/// If the one that takes such an object here has objects there, it is of that, as most are changed where they were made;
+/// else it becomes one of that.
 ///
 /// # Safety
 /// `caller` comes from an entry stub.
-unsafe fn rule_of_small(small: &Small, size: usize, caller: &Caller) -> usize {
+unsafe fn claim_small(small: &Small, size: usize, caller: &Caller) -> Claim {
+    if !small.is_shared() {
+        // SAFETY: the caller's promise.
+        return Claim { rule: unsafe { rule_after(small.rule, size, caller) }, before: small.rule };
+    }
+    let shares = |rule: usize| {
+        let taker = state::get().and_then(|state| state.rules.get(rule));
+        taker.is_some_and(|taker| taker.shares_heaps_of() == Some(small.rule) && taker.shares())
+    };
     // SAFETY: the caller's promise.
     let known = unsafe { decided::look_up(caller) };
-    match call_sites::taker(known, size) {
-        Taker::Rule(rule) if memory_of(rule) == memory_of(small.rule) => rule,
+    let rule = match call_sites::taker(known, size) {
+        Taker::Rule(rule) if shares(rule) => rule,
         // SAFETY: the caller's promise.
-        _ => unsafe { rule_after(small.rule, size, caller) },
+        _ => unsafe { rule_after(NO_RULE, size, caller) },
+    };
+    match rule {
+        NO_RULE => Claim { rule: small.rule, before: small.rule },
+        _ if shares(rule) => Claim { rule, before: rule },
+        _ => Claim { rule, before: NO_RULE },
     }
+}
+
+/// What realloc asks for.
+fn resized(size: usize) -> Wanted {
+    Wanted { resized: true, ..plain(size) }
 }
 
 /// A placed object under `rule` that replaces one under rule `owner`. If the rules differ it counts as new. `None` when
@@ -296,7 +323,7 @@ impl Growth<'_> {
     unsafe fn copy(&self) -> Ptr {
         let Growth { old, size, room, rule, history } = *self;
         let before = errno::get();
-        let placed = place_instead(old.rule, rule, Wanted { grows: true, ..plain(room) });
+        let placed = place_instead(old.rule, rule, Wanted { grows: true, ..resized(room) });
         // SAFETY: plain allocation.
         let fresh = placed.unwrap_or_else(|| unsafe { malloc_or_give_way(size) });
         if fresh.is_null() {
@@ -335,7 +362,7 @@ unsafe fn shrink_pages(old: &Object, size: usize, caller: &Caller) -> Ptr {
         // SAFETY: the caller as the stub saw it; plain allocation; the copy stays inside both blocks.
         unsafe {
             let rule = rule_after(old.rule, size, caller);
-            let placed = place_instead(old.rule, rule, plain(size));
+            let placed = place_instead(old.rule, rule, resized(size));
             let fresh = placed.unwrap_or_else(|| malloc_or_give_way(size));
             if !fresh.is_null() {
                 core::ptr::copy_nonoverlapping(base.cast::<u8>(), fresh.cast(), size);
@@ -376,14 +403,13 @@ unsafe fn resize_small(old: *mut c_void, small: &Small, size: usize, caller: &Ca
         if size <= known && known - size <= known / UNUSED_DIVISOR {
             return old;
         }
-        let rule = rule_of_small(small, size, caller);
-        let owner = if memory_of(rule) == memory_of(small.rule) { rule } else { small.rule };
-        if rule == owner
+        let Claim { rule, before } = claim_small(small, size, caller);
+        if rule == before
             && let Some(resized) = small_growth::resize(small, size)
         {
             return resized as Ptr;
         }
-        let fresh = place_instead(owner, rule, plain(size)).unwrap_or_else(|| malloc_or_give_way(size));
+        let fresh = place_instead(before, rule, resized(size)).unwrap_or_else(|| malloc_or_give_way(size));
         if !fresh.is_null() {
             core::ptr::copy_nonoverlapping(old.cast::<u8>(), fresh.cast(), size.min(known));
             small.release();

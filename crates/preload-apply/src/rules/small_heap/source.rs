@@ -38,6 +38,8 @@ pub struct Owner {
     pub placing: usize,
     /// Node of a `local` placing.
     pub node: u32,
+    /// It has objects of other rules, too, see [`share_memory`](crate::rules::state::share_memory).
+    pub is_shared: bool,
 }
 
 /// Maps and places an extent of so many bytes for the heap, at a multiple of `SLOT`, and writes its header; returns the

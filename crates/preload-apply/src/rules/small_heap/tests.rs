@@ -46,7 +46,7 @@ static MAPPED: AtomicUsize = AtomicUsize::new(0);
 static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
 fn home() -> &'static Home {
-    let owner = Owner { rule: 0, placing: 0, node: 0 };
+    let owner = Owner { rule: 0, placing: 0, node: 0, is_shared: false };
     Box::leak(Box::new(Home::new(owner, Extents { map, unmap })))
 }
 
