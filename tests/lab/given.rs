@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::common::lab::Lab;
-use crate::common::{Policy, Scratch, compile, exists, libomp, needs, source};
+use crate::common::{Policy, Scratch, compile, exists, libomp, source};
+use crate::ways::with_mpirun;
 
 /// Least share of its equal part that a node has of the pages of an interleaved object, the neighbours in its mapping
 /// included.
@@ -17,15 +18,6 @@ const LEAST_PART: f64 = 0.8;
 
 /// Scenes whose program's children are looked at, too, in the short form of the test.
 const WITH_CHILDREN: [&str; 4] = ["bind-true", "half-bind", "late", "libomp-spread"];
-
-/// What must be in the guest for mpirun.
-const OPEN_MPI: [&str; 5] = [
-    "/usr/bin/mpirun",
-    "/usr/lib/x86_64-linux-gnu/openmpi",
-    "/usr/lib/x86_64-linux-gnu/pmix2",
-    "/usr/share/openmpi",
-    "/etc/openmpi",
-];
 
 type Nodes = BTreeSet<u32>;
 
@@ -147,10 +139,7 @@ fn all_is_what_the_process_was_given(children: &[&str]) {
     for file in files(&dir) {
         lab = lab.add(file);
     }
-    for path in OPEN_MPI.iter().filter(|_| needs(&["mpirun"], "mpirun in the lab")) {
-        lab = lab.options(&["--with-root", path]);
-    }
-    lab = lab.add(source("lab/given/start.sh")).add(source("lab/given/run.sh"));
+    lab = with_mpirun(lab).add(source("lab/given/start.sh")).add(source("lab/given/run.sh"));
     let command: Vec<&str> = ["./run.sh"].iter().chain(children).copied().collect();
     let text = lab.run(&command).success().stdout;
     let node = |line: &str| {

@@ -23,3 +23,4 @@ mod reused;
 mod smoke;
 mod teams;
 mod tune;
+mod ways;

@@ -6,7 +6,8 @@
 use serde_json::Value;
 
 use crate::common::lab::Lab;
-use crate::common::{Policy, Scratch, number, object, program, source};
+use crate::common::{Policy, Scratch, compile, number, object, program, source};
+use crate::ways::{self, Bound, GOMP};
 
 const PAGE: u64 = 4096;
 const NODES: u64 = 4;
@@ -112,28 +113,34 @@ fn pages_witnessed_from_outside() {
         .rule("global = \"big_global\"", "policy = \"block-cyclic\", block = \"640KiB\", nodes = \"all\"")
         .rule("global = \"initialised\"", "policy = \"bind\", nodes = \"2\"")
         .rule("function = [\"make_heap\"]", "policy = \"block-cyclic\", block = \"2MiB\", nodes = \"0-3\"");
-    let placed = "LD_PRELOAD=libnumamma-apply.so NUMAMMA_POLICY=witness.toml ./pagenodes";
-    let lab = lab.add(program("pagenodes")).add(policy.write(&dir, "witness.toml"));
-    let text = lab.run(&["sh", "-c", placed]).success().stdout;
+    let flags = [&["-O2", "-g", "-fno-optimize-sibling-calls"][..], &GOMP].concat();
+    let program = compile("cc", "programs/pagenodes.c", dir.join("pagenodes"), &flags);
+    let lab = lab.add(program).add(policy.write(&dir, "witness.toml"));
+    let placed = ["env", "LD_PRELOAD=libnumamma-apply.so", "NUMAMMA_POLICY=witness.toml", "./pagenodes"];
+    let text = ways::run(lab, &ways::ALL, &placed);
+    ways::split(&text, &ways::ALL, NODES).iter().for_each(check_witness);
+}
+
+fn check_witness(bound: &Bound<'_>) {
     let mut seen = 0;
-    for line in text.lines() {
+    for line in bound.said.lines() {
         let mut words = line.split_whitespace();
         let (Some(name), Some(first), Some(pages), Some(node)) =
             (words.next(), words.next(), words.next(), words.next())
         else {
-            panic!("odd line {line}")
+            panic!("{}: odd line {line}", bound.way)
         };
         let (first, pages): (u64, u64) = (first.parse().expect("page"), pages.parse().expect("pages"));
         for page in first..first + pages {
             let expected = match name {
-                "big_global" => page / (640 * 1024 / PAGE) % NODES,
+                "big_global" => bound.of_all(page / (640 * 1024 / PAGE)),
                 "initialised" => 2,
                 "heap" => page / (2 * MIB / PAGE) % NODES,
                 other => panic!("unknown object {other}"),
             };
-            assert_eq!(node, expected.to_string(), "{name} page {page}\n{text}");
+            assert_eq!(node, expected.to_string(), "{}: {name} page {page}\n{}", bound.way, bound.said);
             seen += 1;
         }
     }
-    assert!(seen > 8000, "only {seen} pages were shown\n{text}");
+    assert!(seen > 8000, "{}: only {seen} pages were shown\n{}", bound.way, bound.said);
 }
