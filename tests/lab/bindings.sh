@@ -23,13 +23,15 @@ bound() {
 }
 
 # The second of two ranks is the program: its node is not the first. What it writes is shown when it has ended, because
-# mpirun shows lines.
+# mpirun shows lines. It does not know its rank, which would become a part of the names of its files.
 second_rank() {
     local to=$1 status=0
     shift
     # shellcheck disable=SC2016 # for the shell of each rank
     mpirun --allow-run-as-root --mca plm isolated --map-by numa --bind-to "$to" -n 2 /bin/busybox sh -c \
-        '[ "$OMPI_COMM_WORLD_RANK" = 1 ] || exit 0; exec "$@" >rank.out 2>rank.err' sh "$@" >&2 || status=$?
+        '[ "$OMPI_COMM_WORLD_RANK" = 1 ] || exit 0
+        unset OMPI_COMM_WORLD_RANK PMIX_RANK
+        exec "$@" >rank.out 2>rank.err' sh "$@" >&2 || status=$?
     cat rank.out
     cat rank.err >&2
     return $status

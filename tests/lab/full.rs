@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::common::lab::Lab;
 use crate::common::{Policy, Scratch, compile, number, objects, source};
+use crate::ways::{self, GOMP};
 
 /// What the program allocates once node 1 is full, and how it is placed there.
 const RULES: [(&str, &str); 6] = [
@@ -42,14 +43,21 @@ fn policy(strict: &str) -> Policy {
     })
 }
 
-#[test]
-fn what_does_not_fit_goes_elsewhere_and_nothing_dies() {
+/// Each of `ways` in one boot.
+fn what_does_not_fit_goes_elsewhere_and_nothing_dies(name: &str, ways: &[&str]) {
     let Some(lab) = Lab::still(3, 1) else { return };
-    let dir = Scratch::new("lab-full");
-    let program = compile("cc", "lab/full/full.c", dir.join("full"), &["-O1", "-g"]);
+    let dir = Scratch::new(name);
+    let program = compile("cc", "lab/full/full.c", dir.join("full"), &[&["-O1", "-g"][..], &GOMP].concat());
     let lab = lab.options(&["--memory-per-node", "160"]).add(program).add(source("lab/full/run.sh"));
     let lab = lab.add(policy("").write(&dir, "full.toml")).add(policy(", strict = true").write(&dir, "strict.toml"));
-    let text = lab.run(&["./run.sh"]).success().stdout;
+    let text = ways::run(lab, ways, &["./run.sh"]);
+    for bound in ways::split(&text, ways, 3) {
+        eprintln!("{}", bound.way);
+        check(bound.said);
+    }
+}
+
+fn check(text: &str) {
     let scenes: Vec<&str> = text.split("=== ").skip(1).collect();
     assert_eq!(scenes.len(), 3, "{text}");
     let sum = |scene: &str| scene.lines().find(|l| l.starts_with("sum ")).map(str::to_owned);
@@ -61,6 +69,17 @@ fn what_does_not_fit_goes_elsewhere_and_nothing_dies() {
     check_pages(placed);
     let killed = !strict.contains("\nstatus 0\n") || strict.contains("\nneighbour is dead\n");
     assert!(killed, "a strict placement is a limit: {strict}");
+}
+
+#[test]
+fn what_does_not_fit_goes_elsewhere_and_nothing_dies_in_three_ways() {
+    what_does_not_fit_goes_elsewhere_and_nothing_dies("lab-full", &["unbound", "OMP_PROC_BIND=close", "mpirun-numa"]);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn what_does_not_fit_goes_elsewhere_and_nothing_dies_in_every_way() {
+    what_does_not_fit_goes_elsewhere_and_nothing_dies("lab-full-all", &ways::ALL);
 }
 
 /// Compares the report of the run under `verify` with numa_maps.

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::common::lab::Lab;
 use crate::common::{Policy, Scratch, compile, objects, source};
+use crate::ways::{self, Bound, GOMP};
 
 /// vm.max_map_count of the guest, and what the program maps itself: more than half of it.
 const LIMIT: u64 = 8000;
@@ -18,22 +19,36 @@ fn policy(mode: &str) -> Policy {
         .fold(Policy::of("crowd"), |policy, key| policy.rule(key, &place))
 }
 
-#[test]
-fn small_blocks_leave_the_program_its_mappings() {
+fn small_blocks_leave_the_program_its_mappings(name: &str, ways: &[&str]) {
     let Some(mut lab) = Lab::still(2, 1) else { return };
-    let dir = Scratch::new("lab-mappings");
-    let crowd = compile("cc", "lab/mappings/crowd.c", dir.join("crowd"), &["-O2", "-g", "-pthread"]);
+    let dir = Scratch::new(name);
+    let flags = [&["-O2", "-g", "-pthread"][..], &GOMP].concat();
+    let crowd = compile("cc", "lab/mappings/crowd.c", dir.join("crowd"), &flags);
     lab = lab.options(&["--sysctl", &format!("vm.max_map_count={LIMIT}"), "--thp", "always"]);
     for mode in ["policy", "populate"] {
         lab = lab.add(policy(mode).write(&dir, &format!("{mode}.toml")));
     }
     lab = lab.add(crowd).add(source("lab/mappings/run.sh"));
-    let text = lab.run(&["env", &format!("OWN={OWN}"), "./run.sh"]).success().stdout;
-    let runs: Vec<&str> = text.split("=== ").skip(1).collect();
-    assert_eq!(runs.len(), 3, "{text}");
-    for one in runs {
-        check(one);
+    let text = ways::run(lab, ways, &["env", &format!("OWN={OWN}"), "./run.sh"]);
+    for Bound { way, said, .. } in ways::split(&text, ways, 2) {
+        let runs: Vec<&str> = said.split("=== ").skip(1).collect();
+        assert_eq!(runs.len(), 3, "{way}: {said}");
+        for one in runs {
+            eprintln!("{way}");
+            check(one);
+        }
     }
+}
+
+#[test]
+fn small_blocks_leave_the_program_its_mappings_in_three_ways() {
+    small_blocks_leave_the_program_its_mappings("lab-mappings", &["unbound", "OMP_PROC_BIND=spread", "mpirun-core"]);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn small_blocks_leave_the_program_its_mappings_in_every_way() {
+    small_blocks_leave_the_program_its_mappings("lab-mappings-all", &ways::ALL);
 }
 
 fn check(run: &str) {
@@ -75,13 +90,13 @@ const LIBRARY: u64 = 80;
 /// smaller) in blocks of a page.
 const KEPT: u64 = 256;
 
-#[test]
-fn placed_mappings_move_and_change_as_without_a_placement() {
+fn placed_mappings_move_and_change_as_without_a_placement(name: &str, ways: &[&str]) {
     let Some(mut lab) = Lab::still(2, 1) else { return };
-    let dir = Scratch::new("lab-moved");
+    let dir = Scratch::new(name);
     for name in ["moved", "churn"] {
         let source = format!("lab/mappings/{name}.c");
-        lab = lab.add(compile("cc", &source, dir.join(name), &["-O1", "-g", "-Wall", "-Wextra", "-Werror"]));
+        let flags = [&["-O1", "-g", "-Wall", "-Wextra", "-Werror"][..], &GOMP].concat();
+        lab = lab.add(compile("cc", &source, dir.join(name), &flags));
     }
     let rules = |keys: &[&str], block: &str| {
         let place = format!("policy = \"block-cyclic\", block = \"{block}\", nodes = \"0-1\"");
@@ -91,9 +106,28 @@ fn placed_mappings_move_and_change_as_without_a_placement() {
     lab = lab.add(rules(&["matched"], "16KiB").write(&dir, "moved.toml"));
     lab = lab.add(rules(&["by_mmap", "by_malloc", "last"], "4KiB").write(&dir, "churn.toml"));
     lab = lab.options(&["--sysctl", &format!("vm.max_map_count={CHURN_LIMIT}")]);
-    let out = lab.add(source("lab/mappings/moved.sh")).run(&["env", &format!("LAST={LAST}"), "./moved.sh"]).success();
-    let parts: Vec<&str> = out.stdout.split("=== ").skip(1).collect();
-    let part = |name: &str| *parts.iter().find(|p| p.starts_with(name)).unwrap_or_else(|| panic!("{name}: {out:?}"));
+    lab = lab.add(source("lab/mappings/moved.sh"));
+    let text = ways::run(lab, ways, &["env", &format!("LAST={LAST}"), "./moved.sh"]);
+    for bound in ways::split(&text, ways, 2) {
+        eprintln!("{}", bound.way);
+        check_moved(bound.said);
+    }
+}
+
+#[test]
+fn placed_mappings_move_and_change_as_without_a_placement_in_three_ways() {
+    placed_mappings_move_and_change_as_without_a_placement("lab-moved", &["unbound", "OMP_PLACES=cores", "node"]);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn placed_mappings_move_and_change_as_without_a_placement_in_every_way() {
+    placed_mappings_move_and_change_as_without_a_placement("lab-moved-all", &ways::ALL);
+}
+
+fn check_moved(text: &str) {
+    let parts: Vec<&str> = text.split("=== ").skip(1).collect();
+    let part = |name: &str| *parts.iter().find(|p| p.starts_with(name)).unwrap_or_else(|| panic!("{name}: {text}"));
     let after = |name: &str| part(name).split_once('\n').expect("a line").1;
 
     let bare = after("moved bare");
