@@ -1,6 +1,6 @@
 //! Shared memory in blocks stays one mapping, and a System V segment keeps its count of users, by which programs tell
-//! that they are the last. The pages are on the nodes of the plan, whoever touches them first and however the program is
-//! bound.
+//! that they are the last. The pages are on the nodes of the plan, whoever touches them first, and however the program
+//! is bound.
 
 use crate::common::lab::Lab;
 use crate::common::{Policy, Scratch, compile};

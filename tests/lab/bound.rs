@@ -3,6 +3,7 @@
 
 use crate::common::lab::Lab;
 use crate::common::{Policy, Scratch, compile, source};
+use crate::ways;
 
 /// Name of the policy file, `threads.bind`, and the place of both objects of the program.
 const POLICIES: [(&str, &str, &str); 6] = [
@@ -52,6 +53,36 @@ fn threads_and_processes_bound_to_a_part_of_the_machine() {
         assert!(scene.contains(&format!("\ngrid {grid}\n")), "{scene}");
         assert!(scene.contains(&format!("\nby_malloc {heap}\n")), "{scene}");
         assert_eq!(scene.matches("\"pages_off_plan\":0").count(), 2, "the report disagrees: {scene}");
+    }
+}
+
+/// Threads of the team; half of the CPUs, so that the ways put them on different nodes.
+const TEAM: u64 = 4;
+
+/// The blocks of a heap object are on the nodes of the threads, as the program itself asks the kernel for them, and dealt
+/// out evenly where the kernel may move these. A global is placed before there are threads: only a plain list of CPUs says
+/// where they will be.
+#[test]
+fn blocks_are_with_the_threads_of_a_team_in_every_way() {
+    let Some(lab) = Lab::still(4, 2) else { return };
+    let dir = Scratch::new("lab-bound-team");
+    let place = "policy = \"bind-block\"";
+    let policy = Policy::of("team").lines(&format!("[threads]\nbind = \"none\"\ncount = {TEAM}"));
+    let policy = policy.rule("global = \"grid\"", place).rule("function = [\"by_malloc\"]", place);
+    let team = compile("cc", "lab/bound/team.c", dir.join("team"), &["-O2", "-g", "-fopenmp"]);
+    let lab = lab.options(&["--thp", "never"]).add(policy.write(&dir, "team.toml")).add(team);
+    let placed = ["env", "LD_PRELOAD=libnumamma-apply.so", "NUMAMMA_POLICY=team.toml", "./team", &TEAM.to_string()];
+    let text = ways::run(lab, &ways::ALL, &placed);
+    for bound in ways::split(&text, &ways::ALL, 4) {
+        let threads: Vec<&str> = bound.said.lines().filter_map(|l| l.strip_prefix("thread ")).collect();
+        assert_eq!(threads.len() as u64, TEAM, "{}: {}", bound.way, bound.said);
+        let even: Vec<String> =
+            (0..TEAM).map(|t| bound.of_all(t * bound.nodes.len() as u64 / TEAM).to_string()).collect();
+        let (even, own) = (even.join(" "), threads.join(" "));
+        let heap = if threads.iter().all(|nodes| nodes.len() == 1) { &own } else { &even };
+        let grid = if bound.way == "GOMP_CPU_AFFINITY" { &own } else { &even };
+        let said = |name: &str, nodes: &str| bound.said.contains(&format!("\n{name} {nodes}\n"));
+        assert!(said("by_malloc", heap) && said("grid", grid), "{}: {}", bound.way, bound.said);
     }
 }
 

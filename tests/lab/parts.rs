@@ -29,17 +29,13 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-fn run(lab: Lab, name: &str, arguments: [&str; 2]) -> Option<String> {
-    run_file(lab, &program(name), name, arguments)
-}
-
 /// Profiles, places and verifies the program `file`, which is called `name` in the guest; it is placed and verified
-/// with the second `arguments`.
-fn run_file(lab: Lab, file: &Path, name: &str, [arguments, short]: [&str; 2]) -> Option<String> {
-    let lab = lab.options(&["--timeout", "500"]).add(file).add(source("lab/parts/run.sh"));
-    let text = lab.run(&["./run.sh", "8", name, arguments, short]).success().stdout;
-    assert!(text.contains(&format!("=== {name} same output\n")), "the output of the placed run differs\n{text}");
-    Some(text)
+/// with the second `arguments`, in each of `ways`.
+fn run(lab: Lab, file: &Path, ways: &[&str], [arguments, short]: [&str; 2]) -> String {
+    let name = file.file_name().and_then(|name| name.to_str()).expect("a name in UTF-8");
+    let (lab, ways) = ways::add(lab.options(&["--timeout", "500"]).add(file), ways);
+    let lab = lab.add(source("lab/parts/run.sh")).add(source("lab/parts/placed.sh"));
+    lab.run(&["./run.sh", &ways.join(" "), "8", name, arguments, short]).success().stdout
 }
 
 /// One row of numa_maps.
@@ -82,23 +78,25 @@ fn quarters(rows: &[Row], start: u64, size: u64) -> [[u64; NODES as usize]; NODE
     out
 }
 
-/// The rules of the policy for one member place all of its pages, and no rule has pages elsewhere.
-fn check_verify(text: &str, name: &str, placed: &[&str]) {
-    let verify = json(section(text, &format!("{name} verify")));
+/// What the placed program printed in one of the ways. Its output is that of the run without a policy; the rules of the
+/// policy for one member place all of its pages, and no rule has pages elsewhere.
+fn check_placed<'a>(bound: &Bound<'a>, placed: &[&str]) -> &'a str {
+    let (said, verify) = bound.said.split_once("--- verify\n").unwrap_or_else(|| panic!("{}", bound.said));
+    assert!(said.ends_with("--- same output\n"), "{}: {said}", bound.way);
+    let verify = json(verify);
     for member in placed {
         let o = object(&verify, member);
-        assert!(number(o, "pages_present") > 0 && number(o, "pages_off_plan") == 0, "{o}");
+        assert!(number(o, "pages_present") > 0 && number(o, "pages_off_plan") == 0, "{}: {o}", bound.way);
     }
+    said
 }
 
 /// The kernel moves nothing by itself here, as in the next test: how much it has moved when a run ends, and so how much
 /// a rule still gains, depends on how fast the host emulates.
-#[test]
-fn members_of_a_common_block() {
+fn members_of_a_common_block(ways: &[&str]) {
     let Some(lab) = Lab::still(4, 2) else { return };
-    let Some(text) = run(lab, "sparse", ["40", "2"]) else { return };
-    let report = json(section(&text, "sparse report"));
-    let policy = section(&text, "sparse policy");
+    let text = run(lab, &program("sparse"), ways, ["40", "2"]);
+    let (report, policy) = (json(section(&text, "report")), section(&text, "policy"));
     for (member, kinds) in [("val", &["block"][..]), ("col", &["block"]), ("x", &["random", "read-shared"])] {
         let o = object(&report, &format!("csr_.{member}"));
         let kind = o["pattern"]["kind"].as_str().unwrap();
@@ -106,9 +104,29 @@ fn members_of_a_common_block() {
         assert_eq!((o["parent"].as_str(), o["member"].as_str()), (Some("csr_"), Some(member)));
         assert!(policy.contains(&format!("member = \"{member}\"")), "{policy}");
     }
-    check_verify(&text, "sparse", &["csr_.val", "csr_.col", "csr_.x"]);
-    let placed = section(&text, "sparse placed");
-    let rows = rows(placed);
+    ways::split(&text, ways, NODES).iter().for_each(check_sparse);
+}
+
+#[test]
+fn members_of_a_common_block_in_three_ways() {
+    members_of_a_common_block(&["unbound", "OMP_PROC_BIND=spread", "mpirun-numa"]);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn members_of_a_common_block_in_every_way() {
+    members_of_a_common_block(&ways::ALL);
+}
+
+/// Whether as many of `all` pages are on each node that the process was given; `on` says how many are on a node.
+fn is_even(bound: &Bound<'_>, all: u64, on: impl Fn(usize) -> u64) -> bool {
+    let share = |node: &u64| on(*node as usize).abs_diff(all / bound.nodes.len() as u64) <= all / 20;
+    bound.nodes.iter().all(share)
+}
+
+fn check_sparse(bound: &Bound<'_>) {
+    let placed = check_placed(bound, &["csr_.val", "csr_.col", "csr_.x"]);
+    let (way, rows) = (bound.way, rows(placed));
     let mut seen = 0;
     for line in placed.lines().filter_map(|l| l.strip_prefix("array ")) {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -119,35 +137,34 @@ fn members_of_a_common_block() {
         match name {
             "val" | "col" => {
                 seen += 1;
-                let right: u64 = (0..NODES as usize).map(|q| found[q][q]).sum();
-                assert!(all > size / PAGE - 2 && all - right <= STRAY, "{name}: {found:?}\n{placed}");
+                let right: u64 = (0..NODES).map(|q| found[q as usize][bound.of_all(q) as usize]).sum();
+                assert!(all > size / PAGE - 2 && all - right <= STRAY, "{way}: {name}: {found:?}\n{placed}");
             }
             "x" => {
                 seen += 1;
-                for node in 0..NODES as usize {
-                    let own: u64 = found.iter().map(|q| q[node]).sum();
-                    assert!(own.abs_diff(all / NODES) <= all / 20, "{name}: {found:?}\n{placed}");
-                }
+                let even = is_even(bound, all, |node| found.iter().map(|q| q[node]).sum());
+                assert!(even, "{way}: {name}: {found:?}\n{placed}");
             }
             _ => {}
         }
     }
-    assert_eq!(seen, 3, "{placed}");
+    assert_eq!(seen, 3, "{way}: {placed}");
 }
+
+/// About two samples for each page: an edge is known to a page or two.
+const NEAR: u64 = 2 * PAGE;
+/// A boundary that is wrong by so much moves the three edges inside of an array, and blocks are whole pages.
+const MOVED: u64 = STRAY + 2 * NEAR / PAGE + NODES;
 
 /// Arrays that a stripped program carves out of one allocation: told apart by the profile, each placed by a rule of its
 /// own, every page where that rule says.
-#[test]
-fn arrays_of_one_allocation_without_debug_information() {
-    // About two samples for each page: an edge is known to a page or two.
-    const NEAR: u64 = 2 * PAGE;
-    // A boundary that is wrong by so much moves the three edges inside of an array, and blocks are whole pages.
-    const MOVED: u64 = STRAY + 2 * NEAR / PAGE + NODES;
+fn arrays_of_one_allocation_without_debug_information(ways: &[&str]) {
     let Some(lab) = Lab::new(4, 2) else { return };
-    let dir = Scratch::new("lab-pool");
-    let file = compile("cc", "lab/parts/pool.c", dir.join("pool"), &["-O1", "-s", "-pthread"]);
-    let Some(text) = run_file(lab, &file, "pool", ["8 1000", "8 10"]) else { return };
-    let (report, policy) = (json(section(&text, "pool report")), section(&text, "pool policy"));
+    let dir = Scratch::new(&format!("lab-pool-{}", ways.len()));
+    let flags = [&["-O1", "-s", "-pthread"][..], &GOMP].concat();
+    let file = compile("cc", "lab/parts/pool.c", dir.join("pool"), &flags);
+    let text = run(lab, &file, ways, ["8 1000", "8 10"]);
+    let (report, policy) = (json(section(&text, "report")), section(&text, "policy"));
     let mut parts: Vec<&Value> = objects(&report).iter().filter(|o| !o["parent"].is_null()).collect();
     parts.sort_by_key(|o| number(o, "offset"));
     assert_eq!(parts.len(), 3, "{report:#}\n{policy}");
@@ -159,9 +176,23 @@ fn arrays_of_one_allocation_without_debug_information() {
         assert!(name.starts_with(&format!("{} [", part["parent"].as_str().expect("a name"))), "{name}");
     }
     let names: Vec<&str> = parts.iter().filter_map(|o| o["name"].as_str()).collect();
-    check_verify(&text, "pool", &names);
-    let placed = section(&text, "pool placed");
-    let rows = rows(placed);
+    ways::split(&text, ways, NODES).iter().for_each(|bound| check_pool(bound, &names, policy));
+}
+
+#[test]
+fn arrays_of_one_allocation_in_three_ways() {
+    arrays_of_one_allocation_without_debug_information(&["unbound", "OMP_PROC_BIND=true", "node"]);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn arrays_of_one_allocation_in_every_way() {
+    arrays_of_one_allocation_without_debug_information(&ways::ALL);
+}
+
+fn check_pool(bound: &Bound<'_>, names: &[&str], policy: &str) {
+    let placed = check_placed(bound, names);
+    let (way, rows) = (bound.way, rows(placed));
     let one_node = |row: &&Row| row.nodes.iter().filter(|n| **n > 0).count() == 1;
     let whole: Vec<Row> = rows.iter().filter(one_node).cloned().collect();
     let mut seen = 0;
@@ -171,60 +202,78 @@ fn arrays_of_one_allocation_without_debug_information() {
         let (start, size) = (u64::from_str_radix(start, 16).expect("hex"), size.parse::<u64>().expect("bytes"));
         let found = quarters(&rows, start, size);
         let all: u64 = found.iter().flatten().sum();
-        assert!(all + 2 > size / PAGE, "{name}: {found:?}\n{placed}");
-        let last = NODES as usize - 1;
+        assert!(all + 2 > size / PAGE, "{way}: {name}: {found:?}\n{placed}");
         // Where the pages of a row of several nodes are, numa_maps does not say: no slice may have any.
         let sure = quarters(&whole, start, size);
-        let elsewhere = |home: &dyn Fn(usize) -> usize| all - (0..=last).map(|q| sure[q][home(q)]).sum::<u64>();
-        match name {
-            "field" => assert!(elsewhere(&|q| q) <= MOVED, "{found:?}\n{placed}\n{policy}"),
-            "back" => assert!(elsewhere(&|q| last - q) <= MOVED, "{found:?}\n{placed}\n{policy}"),
-            _ => {
-                for node in 0..=last {
-                    let own: u64 = found.iter().map(|q| q[node]).sum();
-                    assert!(own.abs_diff(all / NODES) <= all / 20, "{found:?}\n{placed}\n{policy}");
-                }
-            }
-        }
+        let elsewhere = |home: &dyn Fn(u64) -> u64| {
+            all - (0..NODES).map(|q| sure[q as usize][bound.of_all(home(q)) as usize]).sum::<u64>()
+        };
+        let right = match name {
+            "field" => elsewhere(&|q| q) <= MOVED,
+            "back" => elsewhere(&|q| NODES - 1 - q) <= MOVED,
+            _ => is_even(bound, all, |node| found.iter().map(|q| q[node]).sum()),
+        };
+        assert!(right, "{way}: {name}: {found:?}\n{placed}\n{policy}");
         seen += 1;
     }
-    assert_eq!(seen, 3, "{placed}");
+    assert_eq!(seen, 3, "{way}: {placed}");
 }
 
-#[test]
-fn members_of_a_struct_and_of_a_class() {
+/// Members that are placed.
+const FIELDS: [&str; 6] = ["mesh.up", "mesh.down", "plain.up", "plain.down", "mesh.table", "plain.table"];
+
+fn members_of_a_struct_and_of_a_class(ways: &[&str]) {
     let Some(lab) = Lab::still(4, 2) else { return };
-    let Some(text) = run(lab, "fields", ["8 60", "8 2"]) else { return };
-    let report = json(section(&text, "fields report"));
-    let policy = section(&text, "fields policy");
-    for name in ["mesh.up", "mesh.down", "plain.up", "plain.down", "mesh.table", "plain.table"] {
+    let dir = Scratch::new(&format!("lab-fields-{}", ways.len()));
+    let flags = [&["-O2", "-g", "-fno-optimize-sibling-calls", "-std=c++17", "-pthread"][..], &GOMP].concat();
+    let file = compile("c++", "programs/fields.cpp", dir.join("fields"), &flags);
+    let text = run(lab, &file, ways, ["8 60", "8 2"]);
+    let (report, policy) = (json(section(&text, "report")), section(&text, "policy"));
+    for name in FIELDS {
         assert!(policy.contains(&format!("name = \"{name}\"")), "{name}\n{policy}");
         assert_eq!(object(&report, name)["parent"].as_str(), name.split('.').next());
     }
-    check_verify(&text, "fields", &["mesh.up", "mesh.down", "plain.up", "plain.down", "mesh.table", "plain.table"]);
-    let placed = section(&text, "fields placed");
+    ways::split(&text, ways, NODES).iter().for_each(|bound| check_fields(bound, policy));
+}
+
+#[test]
+fn members_of_a_struct_and_of_a_class_in_four_ways() {
+    members_of_a_struct_and_of_a_class(&["unbound", "OMP_PLACES=cores", "taskset", "mpirun-core"]);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn members_of_a_struct_and_of_a_class_in_every_way() {
+    members_of_a_struct_and_of_a_class(&ways::ALL);
+}
+
+fn check_fields(bound: &Bound<'_>, policy: &str) {
+    let placed = check_placed(bound, &FIELDS);
+    let way = bound.way;
     let mut seen = 0;
     for line in placed.lines().filter_map(|l| l.strip_prefix("pages ")) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (name, offset) = (words[0], words[1].parse::<u64>().expect("bytes"));
         let nodes: Vec<u64> = words[2..].iter().map(|w| w.parse().expect("a node")).collect();
         let size = 400_000 * 8;
-        let expected = |page: u64| (offset + page * PAGE) * NODES / size;
-        let wrong = |home: &dyn Fn(u64) -> u64| (0..).zip(&nodes).filter(|(page, node)| home(*page) != **node).count();
+        let slice = |page: u64| (offset + page * PAGE) * NODES / size;
+        let wrong = |home: &dyn Fn(u64) -> u64| {
+            (0..).zip(&nodes).filter(|(page, node)| bound.of_all(home(*page)) != **node).count()
+        };
         let stray = match name.rsplit('.').next() {
-            Some("up") => wrong(&expected),
-            Some("down") => wrong(&|page| NODES - 1 - expected(page)),
+            Some("up") => wrong(&slice),
+            Some("down") => wrong(&|page| NODES - 1 - slice(page)),
             _ => {
-                let own = |node| nodes.iter().filter(|n| **n == node).count();
-                let even = (0..NODES).all(|node| own(node).abs_diff(nodes.len() / 4) <= nodes.len() / 20);
-                assert!(even, "{name}: {nodes:?}");
+                let on = |node: usize| nodes.iter().filter(|n| **n == node as u64).count() as u64;
+                assert!(is_even(bound, nodes.len() as u64, on), "{way}: {name}: {nodes:?}");
                 0
             }
         };
-        assert!(stray as u64 <= STRAY, "{name}: {stray} pages of {} are elsewhere: {nodes:?}\n{policy}", nodes.len());
+        let of = nodes.len();
+        assert!(stray as u64 <= STRAY, "{way}: {name}: {stray} pages of {of} are elsewhere: {nodes:?}\n{policy}");
         seen += 1;
     }
-    assert_eq!(seen, 6, "{placed}");
+    assert_eq!(seen, 6, "{way}: {placed}");
 }
 
 /// Ranges of one allocation and of one mapping: each part has its place, the rest is where its thread touched it first,

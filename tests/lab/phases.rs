@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::common::lab::Lab;
 use crate::common::{Policy, Scratch, compile, objects, root, source};
+use crate::ways::{self, Bound, GOMP};
 
 /// Where the objects of moved.c go, before and after.
 const OBJECTS: &str = r#"
@@ -52,8 +53,10 @@ fn part<'a>(run: &'a str, name: &str) -> &'a str {
     rest.split("\n--- ").next().unwrap_or(rest)
 }
 
-fn check(name: &str, run: &str) {
-    let shown = run.split("--- status").next().unwrap_or(run);
+fn check(bound: &Bound<'_>) {
+    let run = bound.said;
+    let (shown, how) = (run.split("--- status").next().unwrap_or(run), run.lines().next().unwrap_or_default());
+    let name = &format!("{} {how}", bound.way);
     let lines: Vec<Vec<&str>> = shown.lines().skip(1).map(|l| l.split(' ').collect()).collect();
     assert_eq!(lines.len(), 5 + 1 + 5 + 1, "{name}: {run}");
     for line in &lines {
@@ -72,9 +75,11 @@ fn check(name: &str, run: &str) {
     let way = name.split(' ').next_back().unwrap_or_default();
     assert_eq!((&phase["name"], &phase["how"], &phase["times"]), (&"solve".into(), &way.into(), &1.into()), "{phase}");
     assert_eq!((&phase["finished"], &phase["pages_not_moved"]), (&true.into(), &0.into()), "{name}: {phase}");
-    // Half of four objects was resident, three quarters of each on other nodes than the new place wants.
+    // Half of four objects was resident, three quarters of each on other nodes than the new place wants. Where all is
+    // one node only one of these moves, and the small objects.
+    let least = if bound.nodes.len() == 4 { 1_500 } else { 700 };
     let moved = phase["pages_moved"].as_u64().expect("a number");
-    assert!((1_500..10_000).contains(&moved), "{name}: {phase}");
+    assert!((least..10_000).contains(&moved), "{name}: {phase}");
     assert!(part(run, "stderr").contains("phase solve: began at"), "{name}: {run}");
 }
 
@@ -86,13 +91,13 @@ fn check_kinds(run: &str) {
     assert_eq!(lines.first(), Some(&"0"), "{run}");
 }
 
-#[test]
-fn objects_are_where_the_phase_wants_them() {
+/// In each of `ways`, with the next way to begin the phase.
+fn objects_are_where_the_phase_wants_them(name: &str, ways: &[&str]) {
     let Some(mut lab) = Lab::new(4, 2) else { return };
-    let dir = Scratch::new("lab-phases");
+    let dir = Scratch::new(name);
     let include = format!("-I{}", root().join("include").display());
     let flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fno-optimize-sibling-calls", &include];
-    let flags = [&flags[..], &["-Wl,--no-as-needed", "-lgomp"]].concat();
+    let flags = [&flags[..], &GOMP].concat();
     for program in PROGRAMS {
         lab = lab.add(compile("cc", &format!("lab/phases/{program}.c"), dir.join(program), &flags));
     }
@@ -100,13 +105,24 @@ fn objects_are_where_the_phase_wants_them() {
         let policy = Policy::of("moved").lines(&format!("[[phase]]\nname = \"solve\"\n{words}{OBJECTS}"));
         lab = lab.add(policy.write(&dir, &format!("{way}.toml")));
     }
-    lab = lab.add(source("lab/bindings.sh")).add(source("lab/phases/run.sh")).add(source("lab/phases/kinds.toml"));
-    let text = lab.options(&["--timeout", "400"]).run(&["./run.sh"]).success().stdout;
+    let (lab, here) = ways::add(lab.options(&["--timeout", "400"]), ways);
+    let files = ["run.sh", "verified.sh", "kinds.toml"];
+    let lab = files.iter().fold(lab, |lab, file| lab.add(source(&format!("lab/phases/{file}"))));
+    let text = lab.run(&[&["./run.sh"], &here[..]].concat()).success().stdout;
     let (text, kinds) = text.split_once("+++ kinds ").expect("the kinds come last");
-    let runs: Vec<&str> = text.split("=== ").skip(1).collect();
-    assert_eq!(runs.len(), 2 * WAYS.len(), "{text}");
-    for run in runs {
-        check(run.lines().next().unwrap_or_default(), run);
-    }
+    ways::split(text, ways, 4).iter().for_each(check);
     check_kinds(kinds);
+}
+
+/// Each way to begin the phase with huge pages and without.
+#[test]
+fn objects_are_where_the_phase_wants_them_in_six_ways() {
+    let ways = ["unbound", "OMP_PROC_BIND=close", "mpirun-numa", "OMP_PLACES=cores", "node", "GOMP_CPU_AFFINITY"];
+    objects_are_where_the_phase_wants_them("lab-phases", &ways);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn objects_are_where_the_phase_wants_them_in_every_way() {
+    objects_are_where_the_phase_wants_them("lab-phases-all", &ways::ALL);
 }

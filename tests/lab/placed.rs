@@ -2,6 +2,7 @@
 
 use crate::common::lab::Lab;
 use crate::common::{Scratch, compile, source};
+use crate::ways::{self, GOMP};
 
 const CPUS_PER_NODE: u64 = 2;
 
@@ -63,33 +64,32 @@ fn check_run(run: &str, huge: bool) {
     assert_eq!(warnings, if own.len() == 4 { "0" } else { "1" }, "{run}");
 }
 
-/// Boots once and runs the program in the ways of bindings.sh with the numbers `ways`; with several also on some nodes.
+/// Boots once and runs the program in each of the ways of bindings.sh; in all of them, also bound on half of the nodes.
 fn pages_are_where_the_policy_says(thp: &str, ways: &[&str]) {
     let Some(lab) = Lab::new(4, CPUS_PER_NODE) else { return };
     let dir = Scratch::new(&format!("lab-placed-{thp}-{}", ways.len()));
-    let flags = ["-O2", "-g", "-pthread", "-Wl,--no-as-needed", "-lgomp"];
+    let flags = [&["-O2", "-g", "-pthread"][..], &GOMP].concat();
     let program = compile("cc", "lab/placed/placed.c", dir.join("placed"), &flags);
     let lab = lab.options(&["--thp", thp]).add(program).add(source("lab/placed/placed.toml"));
-    let lab = lab.add(source("lab/bindings.sh")).add(source("lab/placed/run.sh"));
-    let command: Vec<&str> = ["./run.sh"].iter().chain(ways).copied().collect();
-    let text = lab.run(&command).success().stdout;
+    let (lab, here) = ways::add(lab.add(source("lab/placed/run.sh")), ways);
+    let text = lab.run(&[&["./run.sh"], &here[..]].concat()).success().stdout;
     let runs: Vec<&str> = text.split("=== ").skip(1).collect();
-    assert_eq!(runs.len(), ways.len() + if ways.len() > 1 { 2 } else { 0 }, "{text}");
+    assert_eq!(runs.len(), here.len() + usize::from(ways.len() == ways::ALL.len()), "{text}");
     runs.iter().for_each(|run| check_run(run, thp == "always"));
 }
 
 #[test]
 fn pages_are_where_the_policy_says_with_huge_pages() {
-    pages_are_where_the_policy_says("always", &["0"]);
+    pages_are_where_the_policy_says("always", &["unbound", "OMP_PROC_BIND=spread", "node"]);
 }
 
 #[test]
 fn pages_are_where_the_policy_says_without_huge_pages() {
-    pages_are_where_the_policy_says("never", &["0", "2"]);
+    pages_are_where_the_policy_says("never", &["unbound", "OMP_PROC_BIND=close", "mpirun-core"]);
 }
 
 #[test]
 #[ignore = "long: make test-long"]
 fn pages_are_where_the_policy_says_however_the_program_is_bound() {
-    pages_are_where_the_policy_says("never", &["0", "1", "2", "3", "4", "5", "6", "7"]);
+    pages_are_where_the_policy_says("never", &ways::ALL);
 }

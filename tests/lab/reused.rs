@@ -8,8 +8,8 @@ use crate::common::{Policy, Scratch, compile, root};
 use crate::ways::{self, Bound, GOMP};
 
 const PLACED: &str = "LD_PRELOAD=libnumamma-apply.so";
-/// Page faults of an array in pages that are there: fewer than the 976 pages that one of 10 MB has more than one of 6 MB.
-/// Of the 488 pages that change their node each may be met while it moves, which is a fault, too.
+/// Page faults of an array in pages that are there: fewer than the 976 pages that one of 10 MB has more than one of
+/// 6 MB. Of the 488 pages that change their node each may be met while it moves, which is a fault, too.
 const NEW: i64 = 700;
 const SITES: [&str; 3] = ["array", "zeroed", "row"];
 /// Pages of the array.

@@ -1,13 +1,13 @@
 //! Ways to bind a program that a placement must not depend on, for the tests that look at the pages of one.
 //!
 //! In the guest a statically linked shell says, at the place where the program is started, which nodes its CPUs are on
-//! by /proc/self/status and sysfs (ways/given.sh): these are `all` to a policy. Neither the plan crate nor the library is
-//! asked.
+//! by /proc/self/status and sysfs (ways/given.sh): these are `all` to a policy. Neither the plan crate nor the library
+//! is asked.
 
 use crate::common::lab::Lab;
 use crate::common::{exists, needs, source};
 
-/// Every way. The programs are linked with GNU's OpenMP runtime, also those that have no team: it binds the main thread.
+/// Every way. The programs are linked with GNU's OpenMP runtime, also those without a team: it binds the main thread.
 pub const ALL: [&str; 12] = [
     "unbound",
     "OMP_PROC_BIND=true",
@@ -75,8 +75,8 @@ impl<'a> Bound<'a> {
         self.nodes[i as usize % self.nodes.len()]
     }
 
-    /// The node that the main thread does not leave: the only one, or that of the first place, where GNU's runtime binds
-    /// it. None where the kernel is free to move it.
+    /// The node that the main thread does not leave: the only one, or that of the first place, where GNU's runtime
+    /// binds it. None where the kernel is free to move it.
     pub fn home(&self) -> Option<u64> {
         let bound = self.nodes.len() == 1 || self.way.contains("OMP_");
         bound.then(|| self.nodes[0])

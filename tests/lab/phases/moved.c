@@ -3,6 +3,7 @@
  * and after and compared with formulas written down here.
  *
  * moved call|allocation|time       stdout: a line per object and moment, "NAME before|after RIGHT WRONG"
+ * $NODES: the nodes over which the policy deals out what is for all, those that the process was given (all four without).
  */
 #define _GNU_SOURCE
 #include <numamma.h>
@@ -31,7 +32,7 @@ SITE by_mmap(size_t n) {
     return p;
 }
 
-static int nodes[PAGES];
+static int nodes[PAGES], given[NODES] = {0, 1, 2, 3}, count = NODES;
 
 static void where(char *p, long n) {
     static void *pages[PAGES];
@@ -54,13 +55,15 @@ static int in_turn(char *p, long n, long i) {
     long huge = huge_of(p, n, i), k = 0;
     while (nodes[k] < 0 || (huge_of(p, n, k) < 0) != (huge < 0)) k++; /* ends at page i */
     long turns = huge < 0 ? i - k : (huge - k) / HUGE;
-    return nodes[i] == (nodes[k] + turns) % NODES;
+    int at = 0;
+    while (at < count && given[at] != nodes[k]) at++;
+    return at < count && nodes[i] == given[(at + turns) % count];
 }
 
 /* block: slices of 2 MiB, node after node. cyclic: 64 KiB on nodes 3 and 1 in turn. A digit: that node. */
 static int right(const char *formula, char *p, long n, long i) {
     int node = nodes[i];
-    if (!strcmp(formula, "block")) return node == i / HUGE % NODES;
+    if (!strcmp(formula, "block")) return node == given[i / HUGE % count];
     if (!strcmp(formula, "cyclic")) return node == (i / 16 % 2 ? 1 : 3);
     if (!strcmp(formula, "turns")) return in_turn(p, n, i);
     return node == formula[0] - '0';
@@ -88,7 +91,8 @@ static long small_elsewhere(void) {
 }
 
 int main(int argc, char **argv) {
-    const char *how = argc > 1 ? argv[1] : "call";
+    const char *how = argc > 1 ? argv[1] : "call", *all_nodes = getenv("NODES");
+    if (all_nodes) count = sscanf(all_nodes, "%d %d %d %d", &given[0], &given[1], &given[2], &given[3]);
     char *heap = by_malloc(SIZE);
     /* In one way the mapping begins within 2 MiB: it has huge pages and others. */
     if (!strcmp(how, "time") && mmap(NULL, 1 << 20, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED) return 2;

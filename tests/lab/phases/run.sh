@@ -1,20 +1,15 @@
 #!/usr/bin/env bash
-# In the guest: the program under the policy of each way to begin a phase, verified, with huge pages and,
-# bound in three ways, without.
+# In the guest: the program under the policy of each way to begin a phase, verified, with huge pages and without.
+# run.sh WAY...: bound in each of these ways (bindings.sh); the next way to begin, and huge pages or not, with each.
 set -u
 . ./bindings.sh
-way=0
-for thp in always never; do
+hows=(call allocation time) thps=(always never) run=0
+for way; do
+    thp=${thps[run % 2]} how=${hows[run % 3]}
+    run=$((run + 1))
     echo $thp >/sys/kernel/mm/transparent_hugepage/enabled
-    for how in call allocation time; do
-        echo "=== $thp $how"
-        [[ $thp != never ]] || way=$((way + 2))
-        bound $way numamma verify -p $how.toml -o verify.json -- ./moved $how 2>stderr.txt
-        echo "--- status $?"
-        cat verify.json
-        echo "--- stderr"
-        cat stderr.txt
-    done
+    rm -f verify.json
+    bound "$way" ./given.sh "$way" ./verified.sh "$thp" "$how"
 done
 # Four for each node, of which the program binds eight to one.
 echo 16 >/proc/sys/vm/nr_hugepages

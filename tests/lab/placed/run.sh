@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# In the guest: the program verified under the ways to bind it whose numbers are given (bindings.sh); with several
-# numbers also on the CPUs of one node and of two. Before each run the CPUs that it is given.
+# In the guest: the program verified in each of the ways to bind it that are given (bindings.sh); with all of them also
+# bound on the CPUs of two nodes. Before each run the CPUs that it is given.
 set -u
 . ./bindings.sh
 scene() {
@@ -11,9 +11,6 @@ scene() {
     echo "--- $(grep -c warning: stderr.txt)"
 }
 for way; do
-    scene "${bindings[way]}" bound "$way"
+    scene "$way" bound "$way"
 done
-[[ $* != *\ * ]] || {
-    scene node taskset -c 2-3
-    scene half env OMP_PROC_BIND=true taskset -c 2-5
-}
+(($# < 12)) || scene half env OMP_PROC_BIND=true taskset -c 2-5

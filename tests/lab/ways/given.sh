@@ -1,6 +1,6 @@
 #!/bin/busybox sh
-# given.sh WAY COMMAND...: says which nodes the CPUs of this process are on, by the kernel's word, then runs COMMAND with
-# them in $NODES. Linked statically, so that no library of NumaMMA and no OpenMP runtime runs in it.
+# given.sh WAY COMMAND...: says which nodes the CPUs of this process are on, by the kernel's word, then runs COMMAND
+# with them in $NODES. Linked statically, so that no library of NumaMMA and no OpenMP runtime runs in it.
 way=$1
 shift
 NODES=

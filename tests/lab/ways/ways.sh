@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# In the guest: ways.sh "WAY..." COMMAND...: runs COMMAND in each way of bindings.sh. Before what it prints there is a line
+# In the guest: ways.sh "WAY..." COMMAND...: runs COMMAND in each way of bindings.sh. Before what it prints is a line
 #   === way NAME NODES
 # with the nodes of the CPUs that the kernel gives a process which is started in this way; COMMAND finds them in $NODES.
 # Reports of the way before are removed: *.json.
