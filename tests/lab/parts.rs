@@ -118,6 +118,12 @@ fn members_of_a_common_block_in_every_way() {
     members_of_a_common_block(&ways::ALL);
 }
 
+/// The node of a slice where threads take them in reverse order. The advice has `nodes = "3,2,1,0"` for these: the nodes
+/// by their numbers, also for a process that was given one of them.
+fn reversed(slice: u64) -> u64 {
+    NODES - 1 - slice
+}
+
 /// Whether as many of `all` pages are on each node that the process was given; `on` says how many are on a node.
 fn is_even(bound: &Bound<'_>, all: u64, on: impl Fn(usize) -> u64) -> bool {
     let share = |node: &u64| on(*node as usize).abs_diff(all / bound.nodes.len() as u64) <= all / 20;
@@ -205,12 +211,11 @@ fn check_pool(bound: &Bound<'_>, names: &[&str], policy: &str) {
         assert!(all + 2 > size / PAGE, "{way}: {name}: {found:?}\n{placed}");
         // Where the pages of a row of several nodes are, numa_maps does not say: no slice may have any.
         let sure = quarters(&whole, start, size);
-        let elsewhere = |home: &dyn Fn(u64) -> u64| {
-            all - (0..NODES).map(|q| sure[q as usize][bound.of_all(home(q)) as usize]).sum::<u64>()
-        };
+        let elsewhere =
+            |home: &dyn Fn(u64) -> u64| all - (0..NODES).map(|q| sure[q as usize][home(q) as usize]).sum::<u64>();
         let right = match name {
-            "field" => elsewhere(&|q| q) <= MOVED,
-            "back" => elsewhere(&|q| NODES - 1 - q) <= MOVED,
+            "field" => elsewhere(&|q| bound.of_all(q)) <= MOVED,
+            "back" => elsewhere(&reversed) <= MOVED,
             _ => is_even(bound, all, |node| found.iter().map(|q| q[node]).sum()),
         };
         assert!(right, "{way}: {name}: {found:?}\n{placed}\n{policy}");
@@ -257,12 +262,10 @@ fn check_fields(bound: &Bound<'_>, policy: &str) {
         let nodes: Vec<u64> = words[2..].iter().map(|w| w.parse().expect("a node")).collect();
         let size = 400_000 * 8;
         let slice = |page: u64| (offset + page * PAGE) * NODES / size;
-        let wrong = |home: &dyn Fn(u64) -> u64| {
-            (0..).zip(&nodes).filter(|(page, node)| bound.of_all(home(*page)) != **node).count()
-        };
+        let wrong = |home: &dyn Fn(u64) -> u64| (0..).zip(&nodes).filter(|(page, node)| home(*page) != **node).count();
         let stray = match name.rsplit('.').next() {
-            Some("up") => wrong(&slice),
-            Some("down") => wrong(&|page| NODES - 1 - slice(page)),
+            Some("up") => wrong(&|page| bound.of_all(slice(page))),
+            Some("down") => wrong(&|page| reversed(slice(page))),
             _ => {
                 let on = |node: usize| nodes.iter().filter(|n| **n == node as u64).count() as u64;
                 assert!(is_even(bound, nodes.len() as u64, on), "{way}: {name}: {nodes:?}");

@@ -31,13 +31,14 @@ static int node(char *page) {
     return status;
 }
 
-/* Pages [first, end) of blocks in turn over four nodes. */
-static void show(const char *name, char *p, int first, int end, int step) {
+/* Pages [first, end) of blocks in turn over four nodes: how many are elsewhere. With a name it is printed. */
+static int show(const char *name, char *p, int first, int end, int step) {
     int right = 0, wrong = 0, start = step == BLOCK ? 0 : node(p);
     for (int i = first; i < end; i += step == BLOCK ? 1 : step)
         (node(p + (size_t)i * PAGE) == (start + i / step) % 4 ? right++ : wrong++);
-    printf("%s %d %d\n", name, right, wrong);
+    if (name) printf("%s %d %d\n", name, right, wrong);
     fflush(stdout);
+    return wrong;
 }
 
 static void touch(char *p, int pages) {
@@ -62,7 +63,13 @@ int main(void) {
     printf("away %d\n", away);
     numamma_phase("solve");
     munmap(e + (size_t)PAGES / 4 * PAGE, size / 4);
-    sleep(4);
+    for (int tenths = 0; tenths < 600; tenths++) { /* at most a minute */
+        usleep(100000);
+        if (!show(NULL, a, 0, PAGES, BLOCK) && !show(NULL, b, 0, PAGES, BLOCK) && !show(NULL, c, 0, 2 * PAGES, HUGE) &&
+            !show(NULL, d, 0, PAGES, BLOCK) && !show(NULL, e, 0, PAGES / 4, BLOCK) &&
+            !show(NULL, e, PAGES / 2, PAGES, BLOCK)) break;
+    }
+    sleep(1); /* the mover may still be looking at the last pages, which are where they belong */
     show("hidden", a, 0, PAGES, BLOCK);
     show("populated", b, 0, PAGES, BLOCK);
     show("huge", c, 0, 2 * PAGES, HUGE);

@@ -11,6 +11,7 @@ for way; do
     rm -f verify.json
     bound "$way" ./given.sh "$way" ./verified.sh "$thp" "$how"
 done
+# Unbound only: all nodes are named, and the kernel hides pages where it may move the thread between nodes.
 # Four for each node, of which the program binds eight to one.
 echo 16 >/proc/sys/vm/nr_hugepages
 echo 1 >/proc/sys/kernel/numa_balancing
