@@ -19,7 +19,7 @@ for thp in always never madvise; do
         [[ $thp != madvise || $name == want.toml ]] || continue
         echo "=== $thp ${name%.toml} $last"
         way=$((way + 1))
-        # The blocks of bind-block are where the threads of OpenMP are, which is another place in each way: see bound.rs.
+        # The blocks of bind-block are where the threads of OpenMP are, elsewhere in each way: see bound.rs.
         this=$way
         [[ $name != bind-block.toml ]] || this=0
         rm -f report.json
