@@ -43,7 +43,7 @@ phases = { solve = { policy = "bind", nodes = "2" } }
 
 /// Ways to begin the phase, and the words of the policy for it.
 const WAYS: [(&str, &str); 3] =
-    [("call", ""), ("allocation", "allocation = 3\nfunction = [\"begins\"]\n"), ("time", "after = 2.5\n")];
+    [("call", ""), ("allocation", "allocation = 3\nfunction = [\"begins\"]\n"), ("time", "after = 6\n")];
 
 const PROGRAMS: [&str; 2] = ["moved", "kinds"];
 
