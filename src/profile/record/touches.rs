@@ -69,8 +69,15 @@ fn set(bits: &mut Bits, page: u64) -> bool {
     first
 }
 
-fn clear(bits: &mut Bits, page: u64) {
-    bits[(page % BLOCK_PAGES / 64) as usize] &= !(1u64 << (page % 64));
+/// Clears the bits of the pages from `first` to before `end` of a block. By words: a heap that grows by 33 pages at a
+/// time is reported as a whole each time.
+fn clear(bits: &mut Bits, first: u64, end: u64) {
+    for (low, word) in (0..BLOCK_PAGES).step_by(64).zip(bits) {
+        let (from, to) = (first.clamp(low, low + 64) - low, end.clamp(low, low + 64) - low);
+        if from < to {
+            *word &= !(u64::MAX >> (64 - (to - from)) << from);
+        }
+    }
 }
 
 /// A block of base pages with at most this many faults may be a huge page: one fault made it, a few more are hint
@@ -133,14 +140,14 @@ impl Touches {
 
     /// Marks the pages of a mapping that the kernel reports as untouched: of an old one, its parts may be new.
     pub fn forget(&mut self, pid: u32, addr: u64, len: u64) {
-        self.forget_in(pid, addr, len, |block, page| clear(&mut block.touched, page));
+        self.forget_in(pid, addr, len, |block, first, end| clear(&mut block.touched, first, end));
     }
 
     /// Marks the pages of memory that was just mapped, or unmapped, as untouched.
     pub fn forget_unmapped(&mut self, pid: u32, addr: u64, len: u64) {
-        self.forget_in(pid, addr, len, |block, page| {
-            clear(&mut block.touched, page);
-            clear(&mut block.faulted, page);
+        self.forget_in(pid, addr, len, |block, first, end| {
+            clear(&mut block.touched, first, end);
+            clear(&mut block.faulted, first, end);
         });
     }
 
@@ -152,22 +159,28 @@ impl Touches {
         }
     }
 
-    fn forget_in(&mut self, pid: u32, addr: u64, len: u64, forget: impl Fn(&mut Block, u64)) {
+    fn forget_in(&mut self, pid: u32, addr: u64, len: u64, forget: impl Fn(&mut Block, u64, u64)) {
         let owner = Owner::Process(pid);
         let (first, last) = (addr / PAGE, addr.saturating_add(len).div_ceil(PAGE));
         let (low, high) = (first / BLOCK_PAGES, last.div_ceil(BLOCK_PAGES));
-        let pages = |block: u64| first.max(block * BLOCK_PAGES)..last.min((block + 1) * BLOCK_PAGES);
+        // The pages to forget of a block, counted from its first.
+        let pages = |block: u64| {
+            let at = block * BLOCK_PAGES;
+            (first.max(at) - at, last.min(at + BLOCK_PAGES) - at)
+        };
         if high - low > self.touched.len() as u64 {
             let inside = |of: Owner, block: u64| of == owner && (low..high).contains(&block);
             for ((_, block), bits) in self.touched.iter_mut().filter(|((of, block), _)| inside(*of, *block)) {
-                pages(*block).for_each(|page| forget(bits, page));
+                let (first, end) = pages(*block);
+                forget(bits, first, end);
             }
             self.touched.retain(|_, block| block.faulted != Bits::default());
             return;
         }
         for block in low..high {
             if let Some(bits) = self.touched.get_mut(&(owner, block)) {
-                pages(block).for_each(|page| forget(bits, page));
+                let (first, end) = pages(block);
+                forget(bits, first, end);
             }
         }
     }
@@ -358,6 +371,21 @@ mod tests {
         assert!(t.mark_touched(own(4096)) && !t.mark_touched(own(0)) && !t.mark_touched(own(8192)));
         t.forget_unmapped(1, 0, u64::MAX);
         assert!(t.mark_touched(own(0)));
+    }
+
+    #[test]
+    fn any_part_of_a_block_is_forgotten() {
+        for (first, end) in (0..=BLOCK_PAGES).flat_map(|first| (first..=BLOCK_PAGES).map(move |end| (first, end))) {
+            let mut bits = [u64::MAX; 8];
+            clear(&mut bits, first, end);
+            let is_set = |page: u64| bits[(page / 64) as usize] >> (page % 64) & 1 == 1;
+            let left: u64 = bits.iter().map(|word| u64::from(word.count_ones())).sum();
+            assert_eq!(left, BLOCK_PAGES - (end - first), "{first} {end}");
+            let edges = [first.checked_sub(1), Some(first), end.checked_sub(1), Some(end)];
+            for page in edges.into_iter().flatten().filter(|page| *page < BLOCK_PAGES) {
+                assert_eq!(is_set(page), !(first..end).contains(&page), "{first} {end} {page}");
+            }
+        }
     }
 
     #[test]
