@@ -186,7 +186,7 @@ fn profile(args: &Args) -> Result<Recorded, Failure> {
         subject,
         output,
         sampling,
-        fault_ns: costs.fault_ns,
+        costs,
         faults_by,
         follow,
         delay: args.delay,

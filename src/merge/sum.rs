@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 use super::catalog::{Catalog, Process, RUN, scaled};
 use super::cells::{Cells, Thinning};
 use super::object::Sum;
-use crate::profile::records::{Ended, Frame, Header, Idle, Location, Stats, Thread, ThreadId};
+use crate::profile::records::{Ended, Frame, Header, Idle, KernelCost, Location, Stats, Thread, ThreadId};
 use crate::profile::summary::{CallStacks, SpinTally, Summary, rank};
 
 /// Cells kept of all objects together, their parts by code included: 60 bytes each, and as many as one profile may
@@ -192,6 +192,11 @@ impl Processes {
             *total = total.saturating_add(own);
         }
         sum.events.fault_ns = sum.events.fault_ns.max(s.events.fault_ns);
+        if let Some(KernelCost { faults_ns, mappings_ns }) = s.events.kernel {
+            let total = sum.events.kernel.get_or_insert_default();
+            total.faults_ns = total.faults_ns.saturating_add(faults_ns);
+            total.mappings_ns = total.mappings_ns.saturating_add(mappings_ns);
+        }
         sum.events.fault_period = sum.events.fault_period.max(s.events.fault_period);
         let samples = s.samples as f64;
         self.expected += if s.achieved > 0.0 { samples / s.achieved } else { samples };

@@ -365,7 +365,7 @@ const EVENT_COUNTS: u64 = 17;
 /// What a record of an earlier version lacks: its last fields, which are all `None`. A decoder that needs less leaves
 /// what follows, as that of an earlier version does with a record of this one.
 fn missing(plain: &[u8]) -> &'static [u8] {
-    if varint(plain).0 == EVENT_COUNTS { &[0] } else { &[] }
+    if varint(plain).0 == EVENT_COUNTS { &[0, 0] } else { &[] }
 }
 
 /// The number that `bytes` begin with, seven bits a byte, and what follows it.
@@ -383,7 +383,7 @@ fn u32_at(bytes: &[u8], offset: usize) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::records::{AddressKind, EventCounts, Idle, Task};
+    use crate::profile::records::{AddressKind, EventCounts, Idle, KernelCost, Task};
 
     /// The numbers of [`decoded_size`] are those of the variants, and an estimate is never too small.
     #[test]
@@ -465,18 +465,22 @@ mod tests {
         assert_eq!((varint(&[]), varint(&[0x80; 12]).0), ((0, &[][..]), 0));
     }
 
-    /// An earlier version wrote no idle time, and reads what this one writes.
+    /// Earlier versions wrote no cost of the kernel's events, or no idle time either, and read what this one writes.
     #[test]
     fn counts_of_other_versions_are_read() {
         let read = |plain: &[u8]| postcard::from_bytes::<Record>(&[plain, missing(plain)].concat());
         let idle = Some(Idle { idle_ns: 300, waited_ns: 5 });
         let counts = EventCounts { fault_ns: 1000, starts_lost: 7, ..EventCounts::default() };
-        let new = postcard::to_stdvec(&Record::EventCounts(EventCounts { idle, ..counts })).unwrap();
-        assert_eq!(read(&new), Ok(Record::EventCounts(EventCounts { idle, ..counts })));
+        let kernel = Some(KernelCost { faults_ns: 900, mappings_ns: 40 });
+        let new = postcard::to_stdvec(&Record::EventCounts(EventCounts { idle, kernel, ..counts })).unwrap();
+        assert_eq!(read(&new), Ok(Record::EventCounts(EventCounts { idle, kernel, ..counts })));
+        let without = postcard::to_stdvec(&Record::EventCounts(EventCounts { idle, ..counts })).unwrap();
+        assert_eq!(read(&without[..without.len() - 1]), Ok(Record::EventCounts(EventCounts { idle, ..counts })));
+        assert!(new.starts_with(&without[..without.len() - 1]), "only what follows is new");
         let old = postcard::to_stdvec(&Record::EventCounts(counts)).unwrap();
-        assert_eq!(old.last(), Some(&0));
-        assert_eq!(read(&old[..old.len() - 1]), Ok(Record::EventCounts(counts)));
-        assert!(new.starts_with(&old[..old.len() - 1]), "only what follows is new");
+        assert!(old.ends_with(&[0, 0]));
+        assert_eq!(read(&old[..old.len() - 2]), Ok(Record::EventCounts(counts)));
+        assert!(new.starts_with(&old[..old.len() - 2]), "only what follows is new");
     }
 
     #[test]

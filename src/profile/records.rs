@@ -623,8 +623,21 @@ pub struct EventCounts {
     pub mappings_lost: u64,
     /// Threads and processes whose start was among them.
     pub starts_lost: u64,
-    /// Last, as profiles of before have none.
+    /// These last, as profiles of before have none.
     pub idle: Option<Idle>,
+    /// None also where it was not measured.
+    pub kernel: Option<KernelCost>,
+}
+
+/// CPU time that the kernel took from the program for the recording, beside samples. What was measured for each event
+/// times their number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct KernelCost {
+    /// All page faults: those that were recorded, those that only passed an event, and those beside events that were
+    /// switched off.
+    pub faults_ns: u64,
+    /// Records of mappings and of heaps that grew.
+    pub mappings_ns: u64,
 }
 
 /// Time of the run in which the program did not run.

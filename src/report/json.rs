@@ -37,8 +37,16 @@ pub fn render(view: &View, only: Option<&Entry>) -> Value {
         "period_s": seconds(h.sampling.period_ns),
         "duration_s": seconds(stats.duration_ns),
         "cpu_s": seconds(stats.cpu_ns),
-        // Share of the program's CPU time; null when the cost of a sample was not measured.
+        // Shares of the CPU time that the program uses alone; null when the cost of a sample was not measured.
         "overhead": view.overhead_share(),
+        "overhead_parts": view.overhead_shares().map(|parts| json!({
+            "samples": parts.samples,
+            "tracking": parts.tracking,
+            "faults": parts.faults,
+            "mappings": parts.mappings,
+        })),
+        // CPU time of the recorder.
+        "recorder_cpu_s": seconds(stats.recorder_cpu_ns),
         "page_size": h.page_size,
         "thp": h.thp,
         "nodes": h.topology.nodes,

@@ -157,14 +157,21 @@ impl<'a> View<'a> {
         let period =
             h.sampling.period_ns as f64 / if s.achieved > 0.0 { s.achieved.clamp(LEAST_ACHIEVED, 1.0) } else { 1.0 };
         let (samples, tracking) = (s.samples as f64 * h.sampling.cost_ns as f64, s.own as f64 * period);
-        let faults = (s.faults + s.faults_lost) as f64 * s.events.fault_ns as f64;
-        let alone = (s.cpu_ns as f64 - samples - tracking - faults).max(s.cpu_ns as f64 * LEAST_ALONE);
-        Some(Overhead { samples: samples / alone, tracking: tracking / alone, faults: faults / alone })
+        let (faults, mappings) = match s.events.kernel {
+            Some(kernel) => (kernel.faults_ns as f64, kernel.mappings_ns as f64),
+            // A profile of before tells of those that were recorded only.
+            None => ((s.faults + s.faults_lost) as f64 * s.events.fault_ns as f64, 0.0),
+        };
+        let alone = (s.cpu_ns as f64 - samples - tracking - faults - mappings).max(s.cpu_ns as f64 * LEAST_ALONE);
+        let recorder = s.recorder_cpu_ns as f64;
+        let [samples, tracking, faults, mappings, recorder] =
+            [samples, tracking, faults, mappings, recorder].map(|part| part / alone);
+        Some(Overhead { samples, tracking, faults, mappings, recorder })
     }
 
-    /// All parts of [`View::overhead_shares`].
+    /// What the program itself spent of [`View::overhead_shares`].
     pub fn overhead_share(&self) -> Option<f64> {
-        self.overhead_shares().map(|o| o.samples + o.tracking + o.faults)
+        self.overhead_shares().map(|o| o.of_program())
     }
 
     /// Entries that were accessed and are not left out, in the order of [`Options::sort`].
@@ -191,8 +198,19 @@ pub struct Overhead {
     pub samples: f64,
     /// The tracking of allocations, by the samples that fell into it.
     pub tracking: f64,
-    /// The page faults that were recorded.
+    /// All page faults, recorded or not: the kernel's events make each take longer.
     pub faults: f64,
+    /// The records of mappings.
+    pub mappings: f64,
+    /// What the recorder used, on whichever CPU.
+    pub recorder: f64,
+}
+
+impl Overhead {
+    /// What the program itself spent.
+    pub fn of_program(&self) -> f64 {
+        self.samples + self.tracking + self.faults + self.mappings
+    }
 }
 
 /// Least part of the expected samples, and of the program's own CPU time, that the figures of the overhead assume.

@@ -8,7 +8,7 @@ use super::units::{bytes, count, date, duration, middle, percent, percents, plur
 use super::{Overhead, View, by_others_words, kind_word, sample_account, shared_lines, thread_table};
 use crate::detect::{Pattern, PatternKind};
 use crate::profile::record::{CHARGE_NS, FAULT, NOT_FOLLOWED, behind};
-use crate::profile::records::Ended;
+use crate::profile::records::{Ended, KernelCost, Stats};
 use crate::profile::summary::{Entry, base_name, ratio};
 
 /// Narrowest column in which names of objects still differ.
@@ -166,19 +166,27 @@ fn overhead(view: &View) -> String {
         return format!("not known: the program used the CPU for {} only", duration(stats.cpu_ns));
     }
     match view.overhead_shares() {
-        _ if stats.samples == 0 => "no samples, no overhead".into(),
-        Some(Overhead { samples, tracking: 0.0, faults: 0.0 }) => {
+        _ if stats.samples == 0 => overhead_without_samples(stats),
+        Some(Overhead { samples, tracking: 0.0, faults: 0.0, mappings: 0.0, .. }) => {
             format!("at least {} of the program's CPU time ({each} per sample; allowed {allowed})", percent(samples))
         }
-        Some(Overhead { samples, tracking, faults }) => format!(
-            "at least {} of the program's CPU time (samples {}, {each} each; tracking of allocations {}; page faults \
-             {}; allowed {allowed}); besides, the recorder used {}",
-            percent(samples + tracking + faults),
-            percent(samples),
-            percent(tracking),
-            percent(faults),
-            duration(stats.recorder_cpu_ns)
-        ),
+        Some(parts) => {
+            let mappings = match parts.mappings {
+                0.0 => String::new(),
+                share => format!("; mappings {}", percent(share)),
+            };
+            format!(
+                "about {} of the program's CPU time (samples {}, {each} each; tracking of allocations {}; page faults \
+                 {}{mappings}; allowed {allowed}), without what the caches lose by it; besides, the recorder used {} \
+                 ({} of the program's time)",
+                percent(parts.of_program()),
+                percent(parts.samples),
+                percent(parts.tracking),
+                percent(parts.faults),
+                duration(stats.recorder_cpu_ns),
+                percent(parts.recorder)
+            )
+        }
         None if sampling.sampler == FAULT => {
             format!(
                 "threads wait for faults at most {} of the time, or as long as NUMA balancing takes where that makes the \
@@ -192,6 +200,24 @@ fn overhead(view: &View) -> String {
         None if sampling.cost_ns == 0 => "not measured (with -F or -c the cost of a sample is not calibrated)".into(),
         None => "not known: the CPU time of the program was not recorded".into(),
     }
+}
+
+/// Without samples nothing tells what the tracking of allocations takes.
+fn overhead_without_samples(stats: &Stats) -> String {
+    let Some(KernelCost { faults_ns, mappings_ns }) = stats.events.kernel.filter(|_| stats.cpu_ns > 0) else {
+        return match stats.alloc_events + stats.faults {
+            0 => "no samples, no overhead".into(),
+            _ => "not known: no samples tell what the tracking of allocations takes".into(),
+        };
+    };
+    let of_program = |ns: u64| percent(ratio(ns, stats.cpu_ns));
+    format!(
+        "page faults {}, mappings {} of the program's CPU time; no samples tell what the tracking of allocations takes; \
+         besides, the recorder used {}",
+        of_program(faults_ns),
+        of_program(mappings_ns),
+        duration(stats.recorder_cpu_ns)
+    )
 }
 
 /// The table of objects.

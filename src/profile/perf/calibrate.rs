@@ -1,13 +1,14 @@
-//! Measures what one sample and the record of one page fault cost the program on this machine, and derives the sampling
-//! rate.
+//! Measures what one sample, a page fault under the events for page faults and the record of a mapping cost the program
+//! on this machine, and derives the sampling rate.
 //!
 //! The recorder reads the clock in a loop under a timer event like the program's; every sample shows as a
 //! gap. On bare metal a sample takes 1 to 2 us, in nested virtual machines 20 to 100. The loop is the cheapest case, so
-//! the figure is a lower bound and is multiplied by a safety factor. A page fault is charged with the difference
-//! between faults that are recorded and faults that are not.
+//! the figure is a lower bound and is multiplied by a safety factor. A page fault is charged with what it takes longer
+//! than without any event: an event costs each fault something, whether that is recorded, only counted, or the event is
+//! switched off.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use numamma_kernel::sys::{self, PAGE};
@@ -37,8 +38,13 @@ pub const DEFAULT_RATE: f64 = 250.0;
 
 /// Pages touched to measure a fault: a millisecond, in which interrupts are few.
 const FAULT_PAGES: usize = 256;
-/// Rounds of them, with and without the event in turn.
-const FAULT_ROUNDS: usize = 5;
+/// Rounds of them, without events and under each state of the events in turn. What a switched-off event costs is a
+/// thirtieth of a fault.
+const FAULT_ROUNDS: usize = 10;
+/// Mappings made to measure the record of one.
+const MAPPINGS: usize = 64;
+/// Rounds of them, without and with the event in turn.
+const MAPPING_ROUNDS: usize = 5;
 /// What the recorder does with a page fault, nanoseconds: it takes that from the CPUs of a parallel program (CPU time
 /// of the recorder over the faults of a program that does nothing else, docs/measurements.md).
 pub const FAULT_RECORDER_NS: u64 = 200;
@@ -50,6 +56,14 @@ pub struct Costs {
     pub sample_ns: u64,
     /// The record of a page fault; 0 when the machine was too busy to tell.
     pub fault_ns: u64,
+    /// A page fault while one in [`FAULT_PERIOD`] is recorded, on average; 0 as above.
+    ///
+    /// [`FAULT_PERIOD`]: attr::FAULT_PERIOD
+    pub fault_passed_ns: u64,
+    /// A page fault beside events that are switched off, which the two above come on top of; 0 as above.
+    pub fault_off_ns: u64,
+    /// The record of a mapping or of a heap that grows; 0 as above.
+    pub mapping_ns: u64,
 }
 
 /// The costs as they were measured in this boot, else measured now and kept.
@@ -70,7 +84,8 @@ pub fn kept_or_measured() -> io::Result<Costs> {
 /// # Errors
 /// When the kernel refuses the events.
 pub fn measured() -> io::Result<Costs> {
-    let costs = Costs { sample_ns: sample_cost_ns()?, fault_ns: fault_cost_ns().unwrap_or(0) };
+    let faults = fault_costs_ns().unwrap_or_default();
+    let costs = Costs { sample_ns: sample_cost_ns()?, mapping_ns: mapping_cost_ns().unwrap_or(0), ..faults };
     kept::write(costs);
     Ok(costs)
 }
@@ -82,21 +97,60 @@ fn own(mut event: perf_event_attr) -> perf_event_attr {
     event
 }
 
-/// Measures what the record of one page fault costs, nanoseconds; 0 when other work hides it.
-fn fault_cost_ns() -> io::Result<u64> {
-    let event = attr::open(&mut own(attr::faults(false)), 0, -1)?;
+/// Measures what page faults cost, nanoseconds; 0 what other work hides. The other costs are 0.
+fn fault_costs_ns() -> io::Result<Costs> {
+    let mut least = [u64::MAX; 4];
+    for _ in 0..FAULT_ROUNDS {
+        // Closed again in each round: a switched-off event costs something, too.
+        let bare = time_of_faults()?;
+        let all = attr::open(&mut own(attr::faults(false)), 0, -1)?;
+        let some = attr::open(&mut own(attr::some_faults(false)), 0, -1)?;
+        let rings = [Ring::map(&all, 4)?, Ring::map(&some, 4)?];
+        let off = time_of_faults()?;
+        let under = |event: &OwnedFd| -> io::Result<u64> {
+            // SAFETY: `event` is an open event.
+            unsafe { ioctls::ENABLE(event.as_raw_fd(), 0) };
+            let time = time_of_faults();
+            // SAFETY: as above.
+            unsafe { ioctls::DISABLE(event.as_raw_fd(), 0) };
+            time
+        };
+        let now = [bare, off, under(&some)?, under(&all)?];
+        drop(rings);
+        least.iter_mut().zip(now).for_each(|(least, now)| *least = now.min(*least));
+    }
+    let each = |more: u64, less: u64| more.saturating_sub(less) / FAULT_PAGES as u64;
+    let [bare, off, some, all] = least;
+    let (fault_ns, fault_passed_ns, fault_off_ns) = (each(all, off), each(some, off), each(off, bare));
+    Ok(Costs { fault_ns, fault_passed_ns, fault_off_ns, ..Costs::default() })
+}
+
+/// Measures what the record of a mapping costs, nanoseconds; 0 when other work hides it.
+fn mapping_cost_ns() -> io::Result<u64> {
+    let event = attr::open(&mut own(attr::sideband()), 0, -1)?;
     let mut ring = Ring::map(&event, 4)?;
     let (mut bare, mut recorded) = (u64::MAX, u64::MAX);
-    for _ in 0..FAULT_ROUNDS {
-        bare = bare.min(time_of_faults()?);
+    for _ in 0..MAPPING_ROUNDS {
+        bare = bare.min(time_of_mappings()?);
         // SAFETY: `event` is an open event.
         unsafe { ioctls::ENABLE(event.as_raw_fd(), 0) };
-        recorded = recorded.min(time_of_faults()?);
+        recorded = recorded.min(time_of_mappings()?);
         // SAFETY: as above.
         unsafe { ioctls::DISABLE(event.as_raw_fd(), 0) };
         ring.drain(|_| {});
     }
-    Ok(recorded.saturating_sub(bare) / FAULT_PAGES as u64)
+    Ok(recorded.saturating_sub(bare) / MAPPINGS as u64)
+}
+
+/// Time of mapping and unmapping a page [`MAPPINGS`] times, nanoseconds.
+fn time_of_mappings() -> io::Result<u64> {
+    let start = Instant::now();
+    for _ in 0..MAPPINGS {
+        let base = sys::map_anonymous(PAGE).ok_or_else(io::Error::last_os_error)?;
+        // SAFETY: the mapping just made, to which no reference exists.
+        unsafe { sys::unmap(base, PAGE) };
+    }
+    Ok(start.elapsed().as_nanos() as u64)
 }
 
 /// Time of touching [`FAULT_PAGES`] new pages, nanoseconds.
@@ -165,11 +219,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_costs_are_measured() {
+    fn all_costs_are_measured() {
         let costs = measured().expect("perf events work where the tests run");
         // Zero is allowed: other work may hide them.
         assert!(costs.sample_ns < 10_000_000 && costs.fault_ns < 1_000_000, "{costs:?}");
-        assert!((0..200).any(|_| fault_cost_ns().is_ok_and(|ns| ns > 0)), "the record of a fault costs something");
+        let is_seen = |of: fn(Costs) -> u64| (0..200).any(|_| fault_costs_ns().is_ok_and(|costs| of(costs) > 0));
+        assert!(is_seen(|c| c.fault_ns) && is_seen(|c| c.fault_passed_ns), "a fault under an event costs something");
+        assert!(is_seen(|c| c.fault_off_ns), "so does one beside an event");
+        assert!((0..200).any(|_| mapping_cost_ns().is_ok_and(|ns| ns > 0)), "and the record of a mapping");
     }
 
     #[test]

@@ -26,6 +26,8 @@ const MOST_BYTES: u64 = 4096;
 const SAMPLE_NS: std::ops::RangeInclusive<u64> = 200..=1_000_000;
 /// The same for the record of a page fault: 0.1 to 1 us where measured.
 const FAULT_NS: std::ops::RangeInclusive<u64> = 20..=50_000;
+/// The most that a fault costs which is not recorded, and the record of a mapping: 0.1 and 1 us where measured.
+const MOST_NS: u64 = 50_000;
 
 /// The kept costs, when they are those of this machine since its last boot.
 pub fn read() -> Option<Costs> {
@@ -47,12 +49,20 @@ fn read_in(directory: &Path, key: &str) -> Option<Costs> {
     let text = trusted_text(&file)?;
     let (kept_for, figures) = text.split_once('\n')?;
     let mut figures = figures.strip_suffix('\n')?.split(' ').map(|n| n.parse::<u64>().ok());
-    let costs = Costs { sample_ns: figures.next()??, fault_ns: figures.next()?? };
+    let mut next = || figures.next()?;
+    let costs = Costs {
+        sample_ns: next()?,
+        fault_ns: next()?,
+        fault_passed_ns: next()?,
+        fault_off_ns: next()?,
+        mapping_ns: next()?,
+    };
     (kept_for == key && figures.next().is_none() && is_possible(costs)).then_some(costs)
 }
 
 fn is_possible(costs: Costs) -> bool {
-    SAMPLE_NS.contains(&costs.sample_ns) && FAULT_NS.contains(&costs.fault_ns)
+    let others = [costs.fault_passed_ns, costs.fault_off_ns, costs.mapping_ns];
+    SAMPLE_NS.contains(&costs.sample_ns) && FAULT_NS.contains(&costs.fault_ns) && others.iter().all(|ns| *ns <= MOST_NS)
 }
 
 /// The text of a file of this user that nobody else may write and that is not old.
@@ -73,7 +83,8 @@ fn write_in(directory: &Path, key: &str, costs: Costs) {
     // The parent is made as well, as the specification of base directories asks for.
     let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
     if made.is_ok() && own_directory(directory) {
-        let text = format!("{key}\n{} {}\n", costs.sample_ns, costs.fault_ns);
+        let Costs { sample_ns, fault_ns, fault_passed_ns, fault_off_ns, mapping_ns } = costs;
+        let text = format!("{key}\n{sample_ns} {fault_ns} {fault_passed_ns} {fault_off_ns} {mapping_ns}\n");
         // An error is none of the user's business: the next run measures again.
         let _ = output_file::write(&file_in(directory), text.as_bytes(), Pipes::Refuse);
     }
@@ -134,7 +145,8 @@ mod tests {
 
     use super::*;
 
-    const COSTS: Costs = Costs { sample_ns: 14_000, fault_ns: 700 };
+    const COSTS: Costs =
+        Costs { sample_ns: 14_000, fault_ns: 700, fault_passed_ns: 70, fault_off_ns: 50, mapping_ns: 900 };
 
     fn scratch(name: &str) -> PathBuf {
         let dir = std::env::temp_dir().join(format!("numamma-kept-{name}-{}", std::process::id()));
@@ -175,12 +187,23 @@ mod tests {
         let dir = scratch("others");
         write_in(&dir, "k", COSTS);
         let file = file_in(&dir);
-        let broken = ["", "k", "k\n", "k\n14000\n", "k\n14000 700", "k\n14000 700 1\n", "k\n1 700\n", "k\n14000 -1\n"];
+        let broken = [
+            "",
+            "k",
+            "k\n",
+            "k\n14000\n",
+            "k\n14000 700\n",
+            "k\n14000 700 70 50 900",
+            "k\n14000 700 70 50 900 1\n",
+            "k\n1 700 70 50 900\n",
+            "k\n14000 -1 70 50 900\n",
+            "k\n14000 700 70 50 900000\n",
+        ];
         for text in broken {
             fs::write(&file, text).unwrap();
             assert_eq!(read_in(&dir, "k"), None, "{text:?}");
         }
-        fs::write(&file, format!("k\n14000 700{}\n", " ".repeat(5000))).unwrap();
+        fs::write(&file, format!("k\n14000 700 70 50 900{}\n", " ".repeat(5000))).unwrap();
         assert_eq!(read_in(&dir, "k"), None, "long");
         write_in(&dir, "k", COSTS);
         let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();

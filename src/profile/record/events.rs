@@ -58,6 +58,8 @@ pub struct Events {
     pub discarded_faults: u64,
     /// Page faults that were sampled while not all were recorded.
     pub faults_sampled: u64,
+    /// Mappings, heaps that grew among them, that the kernel told of.
+    pub mappings: u64,
     /// Whether not all page faults are recorded now.
     pub faults_thinned: bool,
     /// The memory that the recording may take.
@@ -338,6 +340,7 @@ impl Events {
                 }
             }
             PerfEvent::Mmap(mapping) => {
+                self.mappings += 1;
                 self.touches.forget(pid, mapping.addr, mapping.len);
                 for (low, high) in self.space.fresh_parts(pid, &mapping) {
                     self.touches.forget_unmapped(pid, low, high - low);

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use crate::profile::perf::attr::FAULT_PERIOD;
-use crate::profile::perf::calibrate::FAULT_RECORDER_NS;
+use crate::profile::perf::calibrate::{Costs, FAULT_RECORDER_NS};
 use crate::profile::perf::session::Faults;
 
 /// Part of the allowed overhead that page faults may use. Samples take a quarter by calibration, allocations half.
@@ -20,8 +20,8 @@ const SHARE: f64 = 0.25;
 /// What the record of a fault costs the program where that was not measured, nanoseconds (a nested virtual machine,
 /// docs/measurements.md; on bare metal 100 to 200).
 const DEFAULT_NS: u64 = 700;
-/// What the event costs for a fault that it does not record, as a part of what the record costs (docs/measurements.md:
-/// 55 to 70 ns more than a disabled event, where a record takes 460 to 700).
+/// What the event costs for a fault that it does not record, where that was not measured, as a part of what the record
+/// costs (docs/measurements.md: 55 to 70 ns more than a disabled event, where a record takes 460 to 700).
 const PASSED: f64 = 0.1;
 /// Faults that may come at once, as the CPU time over which they would be allowed, as of allocations: 33,000 faults,
 /// 130 MiB of memory, at the default bound and cost. They take 30 ms.
@@ -44,6 +44,8 @@ pub struct FaultThinning {
     share: f64,
     /// Cost of a fault that is recorded, nanoseconds.
     each_ns: f64,
+    /// Cost of one of those of which only one in [`FAULT_PERIOD`] is recorded, without that, nanoseconds.
+    passed_ns: f64,
     which: Faults,
     /// What was counted when that began.
     began: Counted,
@@ -71,12 +73,20 @@ pub struct Counted {
 }
 
 impl FaultThinning {
-    /// For a bound of the overhead (a fraction), where the record of a fault costs the program `fault_ns` (0: unknown).
-    pub fn new(max_overhead: f64, fault_ns: u64) -> FaultThinning {
-        let each_ns = (if fault_ns > 0 { fault_ns } else { DEFAULT_NS } + FAULT_RECORDER_NS) as f64;
+    /// For a bound of the overhead (a fraction), where faults cost the program so much. What they cost beside events that
+    /// are switched off cannot be saved, and does not count.
+    pub fn new(max_overhead: f64, costs: &Costs) -> FaultThinning {
+        let fault_ns = if costs.fault_ns > 0 { costs.fault_ns } else { DEFAULT_NS };
+        let each_ns = (fault_ns + FAULT_RECORDER_NS) as f64;
+        let recorded = fault_ns as f64 / f64::from(FAULT_PERIOD);
+        let passed_ns = match costs.fault_passed_ns {
+            0 => each_ns * PASSED,
+            ns => (ns as f64 - recorded).clamp(0.0, each_ns),
+        };
         FaultThinning {
             share: max_overhead * SHARE,
             each_ns,
+            passed_ns,
             which: Faults::All,
             began: Counted::default(),
             most: 0,
@@ -115,8 +125,18 @@ impl FaultThinning {
 
     /// What faults have cost so far.
     fn cost_ns(&self, now: Counted) -> f64 {
-        let passed = now.sampled as f64 * f64::from(FAULT_PERIOD) * PASSED;
-        ((now.faults + now.sampled) as f64 + passed) * self.each_ns
+        let passed = now.sampled as f64 * f64::from(FAULT_PERIOD) * self.passed_ns;
+        (now.faults + now.sampled) as f64 * self.each_ns + passed
+    }
+
+    /// What each page fault costs the program now, nanoseconds, recorded or not.
+    pub fn each_fault_ns(&self, costs: &Costs) -> u64 {
+        costs.fault_off_ns
+            + match self.which {
+                Faults::All => costs.fault_ns,
+                Faults::Some => costs.fault_passed_ns,
+                Faults::None => 0,
+            }
     }
 
     /// Whether all faults could have been recorded since some are.
@@ -155,6 +175,11 @@ mod tests {
     const SECOND: u64 = 1_000_000_000;
     const STEP: u64 = 20_000_000;
 
+    /// Where a fault costs so much; the rest is not known.
+    fn new(max_overhead: f64, fault_ns: u64) -> FaultThinning {
+        FaultThinning::new(max_overhead, &Costs { fault_ns, ..Costs::default() })
+    }
+
     /// A program that uses one CPU and faults `rate` times a second until `to_ns`: how often what was decided.
     fn run(thinning: &mut FaultThinning, counted: &mut Counted, rate: u64, to_ns: u64) -> [u32; 3] {
         let mut decided = [0; 3];
@@ -176,7 +201,7 @@ mod tests {
 
     #[test]
     fn storms_are_thinned_and_what_follows_is_recorded_again() {
-        let (mut thinning, mut counted) = (FaultThinning::new(0.03, 700), Counted::default());
+        let (mut thinning, mut counted) = (new(0.03, 700), Counted::default());
         assert_eq!(run(&mut thinning, &mut counted, 8_000, 2 * SECOND), [0; 3], "the allowed rate");
         let [all, some, none] = run(&mut thinning, &mut counted, 300_000, 12 * SECOND);
         assert!(all == 0 && some > 10 && none > 10, "{all} {some} {none}");
@@ -194,7 +219,7 @@ mod tests {
 
     #[test]
     fn some_faults_are_seen_in_any_storm() {
-        let (mut thinning, mut counted) = (FaultThinning::new(0.001, 5_000), Counted::default());
+        let (mut thinning, mut counted) = (new(0.001, 5_000), Counted::default());
         run(&mut thinning, &mut counted, 2_000_000, 10 * SECOND);
         let unseen = thinning.unseen_ns(counted.now_ns) as f64 / counted.now_ns as f64;
         assert!((0.7..0.86).contains(&unseen), "{unseen}");
@@ -202,7 +227,7 @@ mod tests {
 
     #[test]
     fn memory_that_stays_is_always_seen() {
-        let (mut thinning, mut counted) = (FaultThinning::new(0.03, 700), Counted::default());
+        let (mut thinning, mut counted) = (new(0.03, 700), Counted::default());
         // A second of a storm, then the program fills memory.
         run(&mut thinning, &mut counted, 300_000, SECOND);
         let mut unseen = Vec::new();
@@ -223,10 +248,24 @@ mod tests {
     #[test]
     fn the_cost_of_a_fault_decides() {
         let thinned = |cost| {
-            let (mut thinning, mut counted) = (FaultThinning::new(0.03, cost), Counted::default());
+            let (mut thinning, mut counted) = (new(0.03, cost), Counted::default());
             run(&mut thinning, &mut counted, 20_000, 6 * SECOND)[Faults::Some as usize]
         };
         assert_eq!(thinned(0), thinned(DEFAULT_NS));
         assert!(thinned(100) == 0 && thinned(700) > 0);
+    }
+
+    #[test]
+    fn what_a_fault_costs_depends_on_the_events() {
+        let costs = Costs { fault_ns: 610, fault_passed_ns: 90, fault_off_ns: 40, ..Costs::default() };
+        let mut thinning = FaultThinning::new(0.03, &costs);
+        let mut each = |which| {
+            thinning.which = which;
+            thinning.each_fault_ns(&costs)
+        };
+        assert_eq!([each(Faults::All), each(Faults::Some), each(Faults::None)], [650, 130, 40]);
+        let counted = Counted { sampled: 1, ..Counted::default() };
+        // 80 for each of the 61 that pass, and the record of one with what the recorder does with it.
+        assert!((thinning.cost_ns(counted) - (61.0 * 80.0 + 810.0)).abs() < 1.0, "{}", thinning.cost_ns(counted));
     }
 }

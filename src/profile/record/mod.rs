@@ -42,6 +42,7 @@ use self::recorder::Recorder;
 use self::target::Target;
 use super::file::Writer;
 use super::perf::attr::{explain_refusal, explain_refused_attach};
+use super::perf::calibrate::Costs;
 use super::perf::session::{Session, Wanted};
 use super::perf::threads::{self as running_threads, Attached};
 use super::records::{Program, Sampling, Stats};
@@ -65,8 +66,8 @@ pub struct Options {
     pub output: String,
     /// How to sample.
     pub sampling: Sampling,
-    /// What the record of a page fault costs the program, nanoseconds; 0 when that is not known.
-    pub fault_ns: u64,
+    /// What events cost the program; 0 what is not known.
+    pub costs: Costs,
     /// Who makes pages fault for the `fault` sampler; none for another one.
     pub faults_by: Option<FaultsBy>,
     /// Whose events are recorded.

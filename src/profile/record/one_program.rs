@@ -18,7 +18,8 @@ use super::{Follow, notes};
 use crate::launch::{elsewhere, executable, wrapper};
 use crate::profile::file::{Reader, Writer};
 use crate::profile::records::{
-    Access, EventCounts, Folded, Header, Instance, NO_OBJECT, Object, ObjectId, Record, Stats, Thread, ThreadId, Touch,
+    Access, EventCounts, Folded, Header, Instance, KernelCost, NO_OBJECT, Object, ObjectId, Record, Stats, Thread,
+    ThreadId, Touch,
 };
 
 /// Records of one program, in the order of the file that holds all.
@@ -123,6 +124,13 @@ fn of_program(all: Stats, chosen: &Busy, duration_ns: u64) -> Stats {
         tls: c.tls,
         faults: c.faults,
         alloc_events: c.alloc_events,
+        events: EventCounts {
+            kernel: all.events.kernel.map(|KernelCost { faults_ns, mappings_ns }| KernelCost {
+                faults_ns: (faults_ns as f64 * share) as u64,
+                mappings_ns: (mappings_ns as f64 * share) as u64,
+            }),
+            ..all.events
+        },
         ..all
     }
 }
@@ -193,7 +201,10 @@ impl OneProgram {
                 list(all, Record::SampledTouches)
             }
             Record::Stats(_) => Some(Record::Stats(self.stats)),
-            Record::EventCounts(all) => Some(Record::EventCounts(EventCounts { idle: self.stats.events.idle, ..all })),
+            Record::EventCounts(all) => {
+                let EventCounts { idle, kernel, .. } = self.stats.events;
+                Some(Record::EventCounts(EventCounts { idle, kernel, ..all }))
+            }
             other => Some(other),
         }
     }

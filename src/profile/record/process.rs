@@ -49,6 +49,8 @@ struct Seen {
     cpu: CpuTime,
     /// When it began, in clock ticks since boot: with its id this tells it from all others.
     start_ticks: u64,
+    /// Page faults without those of its children.
+    faults: u64,
     /// Pages in memory.
     resident: u64,
 }
@@ -57,19 +59,20 @@ impl Seen {
     /// The process that has an id now; none when it has been reaped.
     fn now(pid: u32) -> Option<Seen> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may hold anything; utime, stime, starttime and rss are the 12th, 13th, 20th and 22nd
-        // fields behind it (proc(5)).
+        // The name in parentheses may hold anything; minflt, majflt, utime, stime, starttime and rss are the 8th, 10th,
+        // 12th, 13th, 20th and 22nd fields behind it (proc(5)).
         let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
         let number = |nth: usize| fields.get(nth - 1)?.parse::<u64>().ok();
         // SAFETY: sysconf has no preconditions.
         let hz = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
         let tick = 1_000_000_000 / hz;
         let cpu = CpuTime { user: number(12)? * tick, system: number(13)? * tick };
-        Some(Seen { cpu, start_ticks: number(20)?, resident: number(22)? })
+        let faults = number(8)?.saturating_add(number(10)?);
+        Some(Seen { cpu, start_ticks: number(20)?, faults, resident: number(22)? })
     }
 }
 
-/// CPU time and resident memory of the recorded processes since the recording began, without their children.
+/// CPU time, page faults and resident memory of the recorded processes since the recording began, without their children.
 #[derive(Debug, Default)]
 pub struct ProgramUse {
     processes: Vec<ProcessUse>,
@@ -83,6 +86,9 @@ struct ProcessUse {
     /// CPU time before the recording.
     before: CpuTime,
     now: CpuTime,
+    /// The same of page faults.
+    faults_before: u64,
+    faults: u64,
     resident: u64,
     /// It has been reaped.
     gone: bool,
@@ -94,8 +100,18 @@ impl ProgramUse {
         let of = |pid: &u32| {
             let seen = Seen::now(*pid);
             let before = seen.as_ref().map(|s| s.cpu).unwrap_or_default();
-            let (start_ticks, resident) = (seen.as_ref().map(|s| s.start_ticks), seen.map_or(0, |s| s.resident));
-            ProcessUse { pid: *pid, start_ticks, before, now: before, resident, gone: false }
+            let start_ticks = seen.as_ref().map(|s| s.start_ticks);
+            let (faults, resident) = seen.map_or((0, 0), |s| (s.faults, s.resident));
+            ProcessUse {
+                pid: *pid,
+                start_ticks,
+                before,
+                now: before,
+                faults_before: faults,
+                faults,
+                resident,
+                gone: false,
+            }
         };
         ProgramUse { processes: pids.iter().map(of).collect() }
     }
@@ -127,6 +143,11 @@ impl ProgramUse {
             .fold(CpuTime::default(), |sum, one| CpuTime { user: sum.user + one.user, system: sum.system + one.system })
     }
 
+    /// Page faults as of the last look.
+    pub fn faults(&self) -> u64 {
+        self.processes.iter().map(|p| p.faults.saturating_sub(p.faults_before)).sum()
+    }
+
     /// Pages in memory as of the last look.
     pub fn resident(&self) -> u64 {
         self.processes.iter().map(|p| p.resident).sum()
@@ -138,7 +159,8 @@ impl ProcessUse {
         let is_same = |seen: &Seen| self.start_ticks.is_none_or(|start| start == seen.start_ticks);
         match Seen::now(self.pid).filter(is_same) {
             Some(seen) => {
-                (self.now, self.resident, self.start_ticks) = (seen.cpu, seen.resident, Some(seen.start_ticks));
+                (self.now, self.faults) = (seen.cpu, seen.faults);
+                (self.resident, self.start_ticks) = (seen.resident, Some(seen.start_ticks));
             }
             None => self.end(),
         }

@@ -26,6 +26,7 @@ use crate::profile::PAGE;
 use crate::profile::compact::Compaction;
 use crate::profile::file::Writer;
 use crate::profile::perf::PerfRecord;
+use crate::profile::perf::calibrate::Costs;
 use crate::profile::perf::session::{Faults, Session};
 use crate::profile::perf::threads::RunningThread;
 use crate::profile::records::{Header, Program};
@@ -60,8 +61,12 @@ pub struct Recorder {
     pub(super) events: Events,
     pub(super) thinning: Thinning,
     pub(super) fault_thinning: FaultThinning,
-    /// See [`Options::fault_ns`].
-    pub(super) fault_ns: u64,
+    /// See [`Options::costs`].
+    pub(super) costs: Costs,
+    /// CPU time that the page faults of the program cost more so far, under whichever events there were, and the faults
+    /// that this holds.
+    pub(super) faults_cost_ns: u64,
+    faults_charged: u64,
     /// Bytes of the kernel's buffers.
     kernel_bytes: u64,
     /// When memory was saved last.
@@ -131,8 +136,10 @@ impl Recorder {
             channel,
             events,
             thinning: Thinning::new(options.sampling.max_overhead),
-            fault_thinning: FaultThinning::new(options.sampling.max_overhead, options.fault_ns),
-            fault_ns: options.fault_ns,
+            fault_thinning: FaultThinning::new(options.sampling.max_overhead, &options.costs),
+            costs: options.costs,
+            faults_cost_ns: 0,
+            faults_charged: 0,
             kernel_bytes,
             saved: None,
             swept: Instant::now(),
@@ -199,6 +206,7 @@ impl Recorder {
             self.wait(window.next_ms(before).map_or(timeout, |next| timeout.min(next)), target);
             // /proc has the times of a program that ended until it is waited for.
             self.program.update();
+            self.charge_faults();
             self.idle.look(self.program.living(), monotonic_ns());
             let (threads, topology) = (&mut self.events.threads, &self.header.topology);
             self.waits.look(self.program.living(), monotonic_ns(), threads, topology);
@@ -291,6 +299,16 @@ impl Recorder {
             channel.drain(&mut self.events.allocs);
         }
         (self.events.allocs.len() - before) as u64
+    }
+
+    /// Charges the page faults since the last call, which [`FaultThinning`] treated alike.
+    fn charge_faults(&mut self) {
+        let faults = self.program.faults();
+        let new = faults.saturating_sub(self.faults_charged);
+        if self.session.is_some() {
+            self.faults_cost_ns += new.saturating_mul(self.fault_thinning.each_fault_ns(&self.costs));
+        }
+        self.faults_charged = faults.max(self.faults_charged);
     }
 
     fn thin(&mut self) {

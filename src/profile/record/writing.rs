@@ -15,7 +15,7 @@ use super::{FAULT, Recorded, TRACE, faults, notes};
 use crate::launch::exit::{Ended, say};
 use crate::launch::held::Held;
 use crate::profile::perf::attr::FAULT_PERIOD;
-use crate::profile::records::{EventCounts, Program, Record, Stats};
+use crate::profile::records::{EventCounts, KernelCost, Program, Record, Stats};
 
 /// Names are looked up while the program runs for one in so many parts of the time.
 const NAMING: u32 = 20;
@@ -56,7 +56,7 @@ impl Recorder {
         let now = self.events.ended_ns.unwrap_or_else(monotonic_ns);
         let mappings_lost = self.session.as_ref().map_or(0, |s| s.lost().mappings);
         EventCounts {
-            fault_ns: self.fault_ns,
+            fault_ns: self.costs.fault_ns,
             fault_period: FAULT_PERIOD,
             faults_sampled: self.events.faults_sampled,
             thinned_ns: self.fault_thinning.thinned_ns(now),
@@ -65,7 +65,15 @@ impl Recorder {
             // Without losses, a thread that is seen first by something else is one whose start comes late.
             starts_lost: self.events.starts_missed().min(mappings_lost),
             idle: self.idle.counted(),
+            kernel: self.kernel_cost(mappings_lost),
         }
+    }
+
+    /// None where nothing was measured, or the kernel has no events.
+    fn kernel_cost(&self, mappings_lost: u64) -> Option<KernelCost> {
+        let measured = self.session.is_some() && self.costs.fault_ns > 0;
+        let mappings_ns = self.events.mappings.saturating_add(mappings_lost).saturating_mul(self.costs.mapping_ns);
+        measured.then_some(KernelCost { faults_ns: self.faults_cost_ns, mappings_ns })
     }
 
     fn stats(&self) -> Stats {

@@ -168,25 +168,61 @@ fn large_allocations_are_thinned_and_counted() {
     assert_eq!(counts(1_000_001), 1, "the array is not one of them");
 }
 
-/// The CPU time that the program itself has used, the least of three runs each, in turn: bare and recorded, and the
-/// overhead that the report of that run states, as a share.
-fn costs(dir: &Path, program: &Path, arguments: [&str; 3]) -> (f64, f64, f64) {
-    let (mut bare, mut recorded, mut stated) = (f64::INFINITY, f64::INFINITY, 0.0);
+/// The CPU time that the program itself has used, bare and recorded, and the overhead that the report of that run
+/// states, as a share.
+fn pair(dir: &Path, program: &Path, arguments: [&str; 3]) -> (f64, f64, f64) {
     let nanoseconds = |ran: &Ran| -> f64 {
         let said = ran.messages().1.join(" ");
         said.parse().unwrap_or_else(|_| panic!("{}", ran.stderr))
     };
-    for _ in 0..3 {
-        bare = nanoseconds(&run(plain(program).args(arguments)).success()).min(bare);
-        let mut recorder = numamma(&["profile", "-q", "-o", "t.prof", "--"]);
-        let seen = nanoseconds(&run(recorder.current_dir(dir).arg(program).args(arguments)).success());
-        if seen < recorded {
-            recorded = seen;
-            let json = run(numamma(&["report", "--json", "t.prof"]).current_dir(dir)).success().json();
-            stated = json["overhead"].as_f64().unwrap_or_else(|| panic!("no overhead: {json}"));
-        }
-    }
+    let bare = nanoseconds(&run(plain(program).args(arguments)).success());
+    let mut recorder = numamma(&["profile", "-q", "-o", "t.prof", "--"]);
+    let recorded = nanoseconds(&run(recorder.current_dir(dir).arg(program).args(arguments)).success());
+    let json = run(numamma(&["report", "--json", "t.prof"]).current_dir(dir)).success().json();
+    (bare, recorded, json["overhead"].as_f64().unwrap_or_else(|| panic!("no overhead: {json}")))
+}
+
+/// The least of three such pairs, of either CPU time.
+fn costs(dir: &Path, program: &Path, arguments: [&str; 3]) -> (f64, f64, f64) {
+    let pairs: Vec<_> = (0..3).map(|_| pair(dir, program, arguments)).collect();
+    let bare = pairs.iter().map(|pair| pair.0).fold(f64::INFINITY, f64::min);
+    let (_, recorded, stated) = pairs.into_iter().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
     (bare, recorded, stated)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A million blocks that stay for a while: page faults and a heap that grows take the time. Nearly none of the faults
+/// is recorded, and each takes longer all the same. Of 14 % more CPU time 3 to 5 % were stated; and the recorder used
+/// three quarters of the program's time, because it looked at each page of the heap for each 33 pages that this grew.
+#[test]
+fn the_overhead_of_page_faults_is_stated_and_its_recorder_keeps_up() {
+    const PAIRS: usize = 7;
+    /// Least part of what was measured that must be stated, and the most.
+    const STATED: std::ops::Range<f64> = 0.6..2.0;
+    /// What the median of so many pairs may be wrong by, on a machine that is busy otherwise: a part of the CPU time.
+    const NOISE: f64 = 0.02;
+    /// Most CPU time of the recorder, for each one of the program.
+    const RECORDER: f64 = 0.5;
+    let _alone = common::alone();
+    let dir = scratch("fault-costs");
+    let batches = compile(&dir, "batches", &["-fno-builtin-malloc", "-fno-builtin-free"]);
+    let [mut measured, mut stated, mut recorder] = [const { Vec::new() }; 3];
+    for _ in 0..PAIRS {
+        let (bare, recorded, said) = pair(&dir, &batches, ["10", "100000", "5000"]);
+        measured.push(recorded / bare - 1.0);
+        stated.push(said);
+        let stats = Profile::read(&dir.join("t.prof")).stats;
+        recorder.push(stats.recorder_cpu_ns as f64 / stats.cpu_ns as f64);
+    }
+    let all = format!("measured {measured:.3?}, stated {stated:.3?}, recorder {recorder:.3?}");
+    let (measured, stated, recorder) = (median(measured), median(stated), median(recorder));
+    let is_right = stated >= STATED.start * (measured - NOISE) && stated <= STATED.end * (measured + NOISE);
+    assert!(is_right, "{all}");
+    assert!(recorder < RECORDER, "{all}");
 }
 
 /// What does nothing but allocate costs more than `--max-overhead`, for what is left out is still counted. How much
@@ -209,7 +245,6 @@ fn the_overhead_of_large_allocations_is_bounded_and_stated() {
     assert!(measured < 0.05 || is_right, "{stated} is stated, {measured} was measured");
     let (bare, recorded, stated) = costs(&dir, &batches, ["10", "100000", "5000"]);
     assert!(recorded <= 1.4 * bare, "{recorded} ns, bare {bare}");
-    // The least that is stated ("at least"): a page fault that is only counted costs the program too, about 150 ns.
     assert!((0.01..0.4).contains(&stated), "{stated} is stated, {} was measured", recorded / bare - 1.0);
 }
 
