@@ -212,8 +212,8 @@ fn overhead_without_samples(stats: &Stats) -> String {
     };
     let of_program = |ns: u64| percent(ratio(ns, stats.cpu_ns));
     format!(
-        "page faults {}, mappings {} of the program's CPU time; no samples tell what the tracking of allocations takes; \
-         besides, the recorder used {}",
+        "page faults {}, mappings {} of the program's CPU time; no samples tell what the tracking of allocations \
+         takes; besides, the recorder used {}",
         of_program(faults_ns),
         of_program(mappings_ns),
         duration(stats.recorder_cpu_ns)

@@ -73,8 +73,8 @@ pub struct Counted {
 }
 
 impl FaultThinning {
-    /// For a bound of the overhead (a fraction), where faults cost the program so much. What they cost beside events that
-    /// are switched off cannot be saved, and does not count.
+    /// For a bound of the overhead (a fraction), where faults cost the program so much. What they cost beside events
+    /// that are switched off cannot be saved, and does not count.
     pub fn new(max_overhead: f64, costs: &Costs) -> FaultThinning {
         let fault_ns = if costs.fault_ns > 0 { costs.fault_ns } else { DEFAULT_NS };
         let each_ns = (fault_ns + FAULT_RECORDER_NS) as f64;

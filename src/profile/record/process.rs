@@ -72,7 +72,8 @@ impl Seen {
     }
 }
 
-/// CPU time, page faults and resident memory of the recorded processes since the recording began, without their children.
+/// CPU time, page faults and resident memory of the recorded processes since the recording began, without their
+/// children.
 #[derive(Debug, Default)]
 pub struct ProgramUse {
     processes: Vec<ProcessUse>,
