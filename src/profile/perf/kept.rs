@@ -60,9 +60,12 @@ fn read_in(directory: &Path, key: &str) -> Option<Costs> {
     (kept_for == key && figures.next().is_none() && is_possible(costs)).then_some(costs)
 }
 
+/// Zeros are what other work hid, and would hide for a day; only what a switched-off event costs may be so little.
 fn is_possible(costs: Costs) -> bool {
-    let others = [costs.fault_passed_ns, costs.fault_off_ns, costs.mapping_ns];
-    SAMPLE_NS.contains(&costs.sample_ns) && FAULT_NS.contains(&costs.fault_ns) && others.iter().all(|ns| *ns <= MOST_NS)
+    SAMPLE_NS.contains(&costs.sample_ns)
+        && FAULT_NS.contains(&costs.fault_ns)
+        && [costs.fault_passed_ns, costs.mapping_ns].iter().all(|ns| (1..=MOST_NS).contains(ns))
+        && costs.fault_off_ns <= MOST_NS
 }
 
 /// The text of a file of this user that nobody else may write and that is not old.
@@ -162,9 +165,13 @@ mod tests {
         assert_eq!(read_in(&dir, "a"), Some(COSTS));
         assert_eq!(read_in(&dir, "b"), None, "another boot");
         write_in(&dir, "b", Costs { sample_ns: 0, ..COSTS });
+        write_in(&dir, "b", Costs { fault_passed_ns: 0, ..COSTS });
         assert_eq!(read_in(&dir, "a"), Some(COSTS), "what could not be measured is not kept");
         write_in(&dir, "b", COSTS);
         assert_eq!((read_in(&dir, "a"), read_in(&dir, "b")), (None, Some(COSTS)), "replaced");
+        let unseen = Costs { fault_off_ns: 0, ..COSTS };
+        write_in(&dir, "b", unseen);
+        assert_eq!(read_in(&dir, "b"), Some(unseen), "a switched-off event may cost nothing");
         let file = file_in(&dir);
         let yesterday = SystemTime::now() - MOST_AGE - Duration::from_secs(60);
         File::options().write(true).open(&file).unwrap().set_modified(yesterday).unwrap();
@@ -198,6 +205,8 @@ mod tests {
             "k\n1 700 70 50 900\n",
             "k\n14000 -1 70 50 900\n",
             "k\n14000 700 70 50 900000\n",
+            "k\n14000 700 0 50 900\n",
+            "k\n14000 700 70 50 0\n",
         ];
         for text in broken {
             fs::write(&file, text).unwrap();
