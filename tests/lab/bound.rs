@@ -59,9 +59,9 @@ fn threads_and_processes_bound_to_a_part_of_the_machine() {
 /// Threads of the team; half of the CPUs, so that the ways put them on different nodes.
 const TEAM: u64 = 4;
 
-/// The blocks of a heap object are on the nodes of the threads, as the program itself asks the kernel for them, and dealt
-/// out evenly where the kernel may move these. A global is placed before there are threads: only a plain list of CPUs says
-/// where they will be.
+/// The blocks of a heap object are on the nodes of the threads, as the program itself asks the kernel for them, and
+/// dealt out evenly where the kernel may move these. A global is placed before there are threads: only a plain list of
+/// CPUs says where they will be.
 #[test]
 fn blocks_are_with_the_threads_of_a_team_in_every_way() {
     let Some(lab) = Lab::still(4, 2) else { return };

@@ -118,8 +118,8 @@ fn members_of_a_common_block_in_every_way() {
     members_of_a_common_block(&ways::ALL);
 }
 
-/// The node of a slice where threads take them in reverse order. The advice has `nodes = "3,2,1,0"` for these: the nodes
-/// by their numbers, also for a process that was given one of them.
+/// The node of a slice where threads take them in reverse order. The advice has `nodes = "3,2,1,0"` for these: the
+/// nodes by their numbers, also for a process that was given one of them.
 fn reversed(slice: u64) -> u64 {
     NODES - 1 - slice
 }

@@ -1,7 +1,7 @@
 /* team COUNT: an OpenMP team of COUNT threads, and objects in COUNT slices that a policy puts where these are.
  *
- * stdout: a line for each thread with the nodes of the CPUs that it may use, by the kernel's word, then for the global `grid`
- * and the heap object `by_malloc` (allocated while all threads are alive) the node of each slice.
+ * stdout: a line for each thread with the nodes of the CPUs that it may use, by the kernel's word, then for the global
+ * `grid` and the heap object `by_malloc` (allocated while all threads are alive) the node of each slice.
  */
 #define _GNU_SOURCE
 #include <glob.h>
@@ -17,7 +17,11 @@ enum { SIZE = 4 << 20, PAGE = 4096 };
 
 __attribute__((aligned(4096))) char grid[SIZE];
 
-__attribute__((noinline, noclone)) static char *by_malloc(size_t n) { char *p = malloc(n); __asm__ volatile(""); return p; }
+__attribute__((noinline, noclone)) static char *by_malloc(size_t n) {
+    char *p = malloc(n);
+    __asm__ volatile("");
+    return p;
+}
 
 static int node_of_cpu(int cpu) {
     char pattern[64];

@@ -3,7 +3,8 @@
  * and after and compared with formulas written down here.
  *
  * moved call|allocation|time       stdout: a line per object and moment, "NAME before|after RIGHT WRONG"
- * $NODES: the nodes over which the policy deals out what is for all, those that the process was given (all four without).
+ * $NODES: the nodes over which the policy deals out what is for all, those that the process was given (without: all
+ * four).
  */
 #define _GNU_SOURCE
 #include <numamma.h>

@@ -1,8 +1,8 @@
 /* 20 times an array of 10 MB, then one of 6 MB, each filled and freed. A line for each of the last ten arrays:
  *   BYTES again=.. new=.. wrong=..
- * again: it begins where the one before did; new: page faults; wrong: pages of the first half that are not on node 0, and of
- * the second half that are not on node 1, but for 3 MiB around its middle. With $NODES 1, the nodes that the process was
- * given, all that are not on node 1. */
+ * again: it begins where the one before did; new: page faults; wrong: pages of the first half that are not on node 0,
+ * and of the second half that are not on node 1, but for 3 MiB around its middle. With $NODES 1, the nodes that the
+ * process was given, all that are not on node 1. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>

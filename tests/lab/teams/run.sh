@@ -19,8 +19,8 @@ while [ $# -gt 0 ]; do
     cat placed.out
     grep sum placed.out | cmp - "$name.plain" && echo "=== $name same"
     echo "=== $name verify"
-    bound "$way" numamma verify -q -o verify.json --policy "$name.toml" -- ./"$name" "$steps" > /dev/null 2> verify.err ||
-        cat verify.err
+    bound "$way" numamma verify -q -o verify.json --policy "$name.toml" -- ./"$name" "$steps" \
+        > /dev/null 2> verify.err || cat verify.err
     cat verify.json
     echo
     echo "=== $name by-user"
