@@ -373,6 +373,19 @@ fn programs_with_an_allocator_of_their_own() {
     assert_eq!(compare_also_without_policy(&dir, "exec ./linked", &POLICIES[..1]), "own allocator used: 1\n");
 }
 
+/// The hooks are called before the library has started.
+#[test]
+fn a_constructor_allocates_before_us() {
+    let dir = scratch("before-us");
+    compile(&dir, "before_us.c", "libbefore.so", &["-D", "LIBRARY", "-shared", "-fPIC"]);
+    let library = dir.join("libbefore.so").display().to_string();
+    for (name, more) in [("before", &[][..]), ("own", &["-D", "OWN", "-fno-builtin"])] {
+        compile(&dir, "before_us.c", name, &[more, &["-Wl,--no-as-needed", &library]].concat());
+        let stdout = compare_also_without_policy(&dir, &format!("exec ./{name}"), &POLICIES[..1]);
+        assert_eq!(stdout, "bound 4, entered again 0\n", "{name}");
+    }
+}
+
 #[test]
 fn blocks_released_under_other_names() {
     let dir = scratch("releases");

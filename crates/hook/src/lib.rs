@@ -26,6 +26,7 @@ pub mod bootstrap_arena;
 pub mod entry;
 pub mod environment;
 pub mod fork_wiped;
+pub mod glibc;
 pub mod held_signals;
 pub mod loaded_file;
 pub mod message;

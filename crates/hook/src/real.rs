@@ -2,7 +2,8 @@
 //!
 //! All of them are looked up at once on first use, so they are known before any constructor has run, and they chain
 //! over the allocator that the program links or that another preload brings. While `dlsym` runs on a thread, that
-//! thread's allocations come from [`crate::bootstrap_arena`].
+//! thread's allocations come from [`crate::bootstrap_arena`]. Before glibc 2.34 calls that only map memory do not look
+//! them up: until the library has started they are made directly.
 //!
 //! [`symbol`] holds the raw pointers. The functions here call them, treat bootstrap blocks apart, and fall back to
 //! another function when one is missing.

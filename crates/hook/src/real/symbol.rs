@@ -8,7 +8,7 @@ use core::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 use super::StartRoutine;
-use crate::errno;
+use crate::{errno, glibc};
 
 #[repr(C)]
 pub(super) struct Block {
@@ -46,7 +46,9 @@ macro_rules! table {
             $(
                 // The name is a literal without inner NUL; the fallback never occurs.
                 let name = CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()).unwrap_or(c"");
-                slot::$name.store(next(name), Ordering::Relaxed);
+                if exists(name) {
+                    slot::$name.store(next(name), Ordering::Relaxed);
+                }
             )*
         }
     };
@@ -109,6 +111,13 @@ table! {
     _dl_find_object(*mut c_void, *mut c_void) -> c_int;
 }
 
+/// Whether the C library has `name`. A hook that looked up another name would have to clear the error away by dlerror,
+/// which takes and releases locks of gettext, also those that the program holds where it calls malloc: the next
+/// bindtextdomain would wait forever.
+fn exists(name: &CStr) -> bool {
+    name != c"_dl_find_object" || glibc::is_at_least(35)
+}
+
 /// The next definition of `name` in the chain of libraries.
 pub(super) fn next(name: &CStr) -> *mut c_void {
     look_up(libc::RTLD_NEXT, name)
@@ -130,8 +139,19 @@ pub(super) fn look_up(scope: *mut c_void, name: &CStr) -> *mut c_void {
 #[cold]
 #[inline(never)]
 fn resolve_cold(slot: &AtomicPtr<c_void>) -> *mut c_void {
-    resolve();
+    // Before glibc 2.34 the first dlsym of a thread calls calloc. An allocator in the program itself may hold its lock
+    // when it maps memory, as jemalloc does when it starts: it would wait for itself.
+    if !is_system_call(slot) || glibc::is_at_least(34) {
+        resolve();
+    }
     slot.load(Ordering::Relaxed)
+}
+
+/// Whether callers of the function in `slot` make the system call themselves as long as it is not known.
+fn is_system_call(slot: &AtomicPtr<c_void>) -> bool {
+    let mappings = [&slot::mmap, &slot::mmap64, &slot::munmap, &slot::mremap, &slot::shmat, &slot::shmdt];
+    let ranges = [&slot::mprotect, &slot::madvise, &slot::mlock, &slot::munlock, &slot::mlockall, &slot::prctl];
+    mappings.iter().chain(&ranges).any(|call| core::ptr::eq(*call, slot))
 }
 
 /// Looks up all functions once. Two threads that call this at the same time both look them up and store the same

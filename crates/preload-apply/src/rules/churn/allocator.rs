@@ -10,10 +10,11 @@
 //! - Of other allocators nothing is known (jemalloc and mimalloc, as they are by default, give such blocks back).
 //!   Nothing is kept then; what placing costs is charged, and a pause of placing tells, see [`super`].
 
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use numamma_hook::environment;
+use numamma_hook::glibc;
 use numamma_hook::real::behind::{self, Provider};
 use numamma_plan::machine::Thp;
 
@@ -23,8 +24,8 @@ pub const ALWAYS_MAPPED: usize = 32 << 20;
 const TRIM_THRESHOLD: usize = 128 << 10;
 /// DEFAULT_MMAP_MAX.
 const MMAP_MAX: i32 = 65_536;
-/// First version of glibc in which M_MMAP_THRESHOLD may be more than [`ALWAYS_MAPPED`], and with glibc.malloc.hugetlb.
-const NEWER: [u32; 2] = [2, 35];
+/// First version of glibc, 2.35, in which M_MMAP_THRESHOLD may be more than [`ALWAYS_MAPPED`], and with glibc.malloc.hugetlb.
+const NEWER: u32 = 35;
 
 /// The parameters of mallopt(3) that count: their number, variable and tunable.
 const PARAMETERS: [(c_int, &str, &[u8]); 4] = [
@@ -198,17 +199,7 @@ fn number(text: &[u8]) -> Option<usize> {
 
 /// Whether this glibc is [`NEWER`].
 fn is_newer() -> bool {
-    unsafe extern "C" {
-        safe fn gnu_get_libc_version() -> *const c_char;
-    }
-    // SAFETY: a constant string of the C library.
-    let text = unsafe { CStr::from_ptr(gnu_get_libc_version()) };
-    text.to_str().is_ok_and(|text| version(text).is_some_and(|version| version >= NEWER))
-}
-
-fn version(text: &str) -> Option<[u32; 2]> {
-    let mut numbers = text.split('.').map(|number| number.parse::<u32>().ok());
-    Some([numbers.next()??, numbers.next()??])
+    glibc::is_at_least(NEWER)
 }
 
 #[cfg(test)]
@@ -238,7 +229,5 @@ mod tests {
     fn numbers_are_read_as_glibc_does() {
         let all = ["0", "65536", "0x100", "010", "-1", " 7 ", "", "-", "1k"].map(|text| number(text.as_bytes()));
         assert_eq!(all, [Some(0), Some(65_536), Some(256), Some(8), Some(usize::MAX), Some(7), None, None, None]);
-        assert_eq!(["2.36", "2.4.1", "2"].map(version), [Some([2, 36]), Some([2, 4]), None]);
-        assert!([2, 36] >= NEWER && [2, 34] < NEWER && [3, 0] >= NEWER);
     }
 }
