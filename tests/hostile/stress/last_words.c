@@ -11,7 +11,7 @@
 #ifdef PROGRAM
 int main(int argc, char **argv) {
     const char *way = argc > 1 ? argv[1] : "";
-    char *block = malloc(100000);
+    char *volatile block = malloc(100000); /* gcc 16 leaves it out otherwise */
     memset(block, 1, 100000);
     if (!strcmp(way, "fork") || !strcmp(way, "vfork")) {
         int status = 0;
