@@ -239,13 +239,13 @@ fn preload_for(
     follow: &Follow,
     fault: bool,
     notes: &mut Vec<String>,
-) -> Result<Option<PathBuf>, String> {
+) -> Result<Option<PathBuf>, Failure> {
     if program.is_static && !follow.children() && fault {
-        return Err(format!(
+        return Err(Failure::usage(format!(
             "--sampler fault: {} is statically linked and loads no preload library that could make its pages fault; use \
              --sampler timer",
             program.elf.display()
-        ));
+        )));
     }
     if program.is_static && !follow.children() {
         notes.push(format!(
@@ -254,7 +254,7 @@ fn preload_for(
         ));
         return Ok(None);
     }
-    library::find("profile").map(Some)
+    library::find_for(program, "profile").map(Some)
 }
 
 /// The directory of the hooks, if the program, or one that it starts, may call them.

@@ -24,8 +24,8 @@ const MAX_INTERPRETERS: usize = 5;
 const SHEBANG_BYTES: usize = 256;
 /// What the names of AddressSanitizer's shared runtimes begin with (gcc; clang's is linked statically by default).
 const ASAN_RUNTIME: &[u8] = b"libasan.so";
-/// File names of the loaders that a glibc library can be preloaded by.
-const GLIBC_LOADER: &str = "ld-linux";
+/// What the file names of glibc's loaders begin with: ld-linux-x86-64.so.2, which up to glibc 2.33 is a link to ld-2.33.so.
+const GLIBC_LOADERS: [&str; 2] = ["ld-linux", "ld-2."];
 
 /// A program that can be executed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub struct Executable {
     pub build_id: Option<String>,
     /// True when `elf` has no loader, so that nothing can be preloaded.
     pub is_static: bool,
+    /// Its loader.
+    pub loader: Option<PathBuf>,
     /// True when `elf` is linked to AddressSanitizer's shared runtime, which wants to be loaded first.
     pub needs_asan: bool,
     /// Whether its accesses call hooks.
@@ -198,7 +200,7 @@ fn inspect(path: PathBuf, elf: PathBuf) -> Result<Executable, Failure> {
         check_loader(&show, loader)?;
     }
     let Image { loader, build_id, needs_asan, hooks } = image;
-    Ok(Executable { path, build_id, is_static: loader.is_none(), needs_asan, hooks, elf })
+    Ok(Executable { path, build_id, is_static: loader.is_none(), loader, needs_asan, hooks, elf })
 }
 
 /// What an ELF program says of itself.
@@ -280,7 +282,7 @@ fn needed<'d>(parsed: &ElfFile64<'d, Endianness>, data: &'d [u8]) -> Vec<&'d [u8
 
 fn check_loader(show: &str, loader: &Path) -> Result<(), Failure> {
     let name = loader.file_name().unwrap_or_default().to_string_lossy();
-    if !name.starts_with(GLIBC_LOADER) {
+    if !GLIBC_LOADERS.iter().any(|begin| name.starts_with(begin)) {
         return Err(Failure::cannot_execute(format!(
             "{show} is loaded by {}, not by glibc's loader, and cannot take a library made for glibc; build it \
              against glibc",

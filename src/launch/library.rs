@@ -6,9 +6,11 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::SystemTime;
 
-use super::executable::Executable;
+use super::executable::{self, Executable};
+use super::exit::Failure;
 
 /// Environment variable that names the directory of the preload libraries.
 pub const LIB_ENV: &str = "NUMAMMA_LIB";
@@ -32,6 +34,53 @@ pub fn find(kind: &str) -> Result<PathBuf, String> {
         ));
     }
     Ok(path)
+}
+
+/// The same for `program`, whose loader must be able to load it.
+///
+/// # Errors
+/// As [`find`]; and what the C library of the program lacks.
+pub fn find_for(program: &Executable, kind: &str) -> Result<PathBuf, Failure> {
+    let library = find(kind)?;
+    let Some(loader) = program.loader.as_deref().filter(|loader| !loads_this_process(loader)) else {
+        return Ok(library);
+    };
+    let Some(missing) = missing_version(&listed(loader, &program.elf, &library), &program.elf) else {
+        return Ok(library);
+    };
+    Err(Failure::cannot_execute(format!(
+        "{} is loaded by {}, whose C library is too old for {}: it, or a library that it needs, wants {missing}; build \
+         NumaMMA where glibc is no newer than that one",
+        program.elf.display(),
+        loader.display(),
+        library.display(),
+    )))
+}
+
+/// A program that another loader loads than this process may bring a C library of its own.
+fn loads_this_process(loader: &Path) -> bool {
+    let own = executable::image(Path::new("/proc/self/exe"), "this program").ok().and_then(|image| image.loader);
+    own.is_some_and(|own| own.canonicalize().ok() == loader.canonicalize().ok())
+}
+
+/// What the loader says of the libraries of a program, which it does not start, with `library` among them. A library that
+/// needs a newer C library makes it end the program with status 1.
+fn listed(loader: &Path, program: &Path, library: &Path) -> String {
+    let mut list = Command::new(loader);
+    list.arg("--list").arg(program).env("LD_PRELOAD", library).stdin(Stdio::null());
+    list.output().map_or_else(|_| String::new(), |said| String::from_utf8_lossy(&said.stderr).into_owned())
+}
+
+/// The newest version of symbols that a library needs and that does not exist, from what the loader said: lines "FILE:
+/// version `NAME' not found (required by LIBRARY)". What `program` itself lacks is not counted.
+fn missing_version(said: &str, program: &Path) -> Option<String> {
+    let own = format!("{})", program.display());
+    let name = |line: &str| {
+        let (before, by) = line.rsplit_once("' not found (required by ")?;
+        (by != own).then(|| before.rsplit_once('`').map(|(_, name)| name.to_owned()))?
+    };
+    let number = |name: &String| name.split(['_', '.']).filter_map(|word| word.parse().ok()).collect::<Vec<u32>>();
+    said.lines().filter_map(name).max_by_key(number)
 }
 
 fn search(kind: &str, given: Option<PathBuf>, exe_dir: Option<&Path>) -> Result<PathBuf, String> {
@@ -159,6 +208,16 @@ mod tests {
             "no other directory is searched when NUMAMMA_LIB is set"
         );
         std::fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn the_newest_version_that_a_library_lacks_is_read_from_what_the_loader_says() {
+        let said = "./a: /old/libc.so.6: version `GLIBC_2.3.4' not found (required by /a/b.so)\n\
+                    ./a: /old/libc.so.6: version `GLIBC_2.14' not found (required by /a/b.so)\n\
+                    ./a: /old/libc.so.6: version `GLIBC_ABI_DT_RELR' not found (required by /lib/libdl.so.2)\n\
+                    ./a: /old/libc.so.6: version `GLIBC_2.35' not found (required by ./a)\n";
+        assert_eq!(missing_version(said, Path::new("./a")).as_deref(), Some("GLIBC_2.14"));
+        assert_eq!(missing_version("./a: no such file", Path::new("./a")), None);
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub fn prepare(policy_path: &Path, command: &[OsString]) -> Result<Prepared, Fai
             executable.elf.display()
         )));
     }
-    let library = library::find("apply")?;
+    let library = library::find_for(&executable, "apply")?;
     let policy_path =
         policy_path.canonicalize().map_err(|e| Failure::usage(format!("{}: {e}", policy_path.display())))?;
     let warning = warning(&policy, &executable);

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    self, NUMAMMA, Policy, Ran, Scratch, compile, leads_session, numamma, plain, preload, soon, terminal,
+    self, NUMAMMA, Policy, Ran, Scratch, compile, leads_session, numamma, plain, preload, run, soon, source, terminal,
 };
 
 /// Exit status of the program, which no command uses for itself.
@@ -356,6 +356,30 @@ const ALL: [&[&str]; 12] = [
     &["verify", "--policy", "p.toml", "--", "true"],
     &["compare", "-n", "1", "--policies", "p.toml,interleave", "--", "true"],
 ];
+
+/// As in prefixes of Nix, Guix, Spack or EESSI. The loader would end such a program with a line for each version.
+#[test]
+fn a_program_with_an_older_c_library_of_its_own_is_refused_in_one_line() {
+    let dir = Scratch::new("launch-own-libc");
+    Policy::new().rule("function = [\"?\"]", "policy = \"interleave\"").write(&dir, "p.toml");
+    let libc = dir.join("libc.so.6");
+    let map = format!("-Wl,--version-script,{}", source("cli/launch/own_libc.map").display());
+    let library = ["-DLIBRARY", "-shared", "-fPIC", "-nostdlib", "-Wl,-soname,libc.so.6", &map];
+    compile("cc", "cli/launch/own_libc.c", libc.clone(), &library);
+    let directory = format!("-Wl,-rpath,{}", dir.display());
+    // The second name is that of loaders up to glibc 2.33.
+    for name in ["ld-linux-x86-64.so.2", "ld-2.2.5.so"] {
+        std::fs::copy("/lib64/ld-linux-x86-64.so.2", dir.join(name)).expect("glibc's loader is there");
+        let loader = format!("-Wl,--dynamic-linker,{}", dir.join(name).display());
+        let linked = ["-nostdlib", "-Wl,--no-as-needed", libc.to_str().expect("UTF-8"), &directory, &loader];
+        compile("cc", "cli/launch/own_libc.c", dir.join("old"), &linked);
+        for command in [0, 3, 5].map(|n| COMMANDS[n]) {
+            let ran = run(numamma(command).arg("--").arg("./old").current_dir(&dir)).ended(126);
+            assert!(ran.stderr.contains("whose C library is too old for"), "{ran:?}");
+            assert_eq!((ran.stdout.as_str(), ran.stderr.lines().count()), ("", 1), "{ran:?}");
+        }
+    }
+}
 
 /// Largest exit status that a command has of itself: 126 and 127 tell that the program cannot be executed. A panic
 /// has 101, a signal 128 and more.
