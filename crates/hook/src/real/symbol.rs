@@ -141,17 +141,18 @@ pub(super) fn look_up(scope: *mut c_void, name: &CStr) -> *mut c_void {
 fn resolve_cold(slot: &AtomicPtr<c_void>) -> *mut c_void {
     // Before glibc 2.34 the first dlsym of a thread calls calloc. An allocator in the program itself may hold its lock
     // when it maps memory, as jemalloc does when it starts: it would wait for itself.
-    if !is_system_call(slot) || glibc::is_at_least(34) {
+    if !is_done_without(slot) || glibc::is_at_least(34) {
         resolve();
     }
     slot.load(Ordering::Relaxed)
 }
 
-/// Whether callers of the function in `slot` make the system call themselves as long as it is not known.
-fn is_system_call(slot: &AtomicPtr<c_void>) -> bool {
+/// Whether callers of the function in `slot` do without it as long as it is not known: they make the system call
+/// themselves, or ask nothing, where glibc is older than the function.
+fn is_done_without(slot: &AtomicPtr<c_void>) -> bool {
     let mappings = [&slot::mmap, &slot::mmap64, &slot::munmap, &slot::mremap, &slot::shmat, &slot::shmdt];
     let ranges = [&slot::mprotect, &slot::madvise, &slot::mlock, &slot::munlock, &slot::mlockall, &slot::prctl];
-    mappings.iter().chain(&ranges).any(|call| core::ptr::eq(*call, slot))
+    mappings.iter().chain(&ranges).chain([&&slot::_dl_find_object]).any(|call| core::ptr::eq(*call, slot))
 }
 
 /// Looks up all functions once. Two threads that call this at the same time both look them up and store the same
