@@ -8,7 +8,7 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 PROGRAMS := $(abspath $(CARGO_TARGET_DIR)/programs)
 
 .DEFAULT_GOAL := build
-.PHONY: help build programs setup test test-long models memcheck check fmt lint doc book demo bench bench-meter install uninstall clean
+.PHONY: help build programs setup test test-long test-ways models memcheck check fmt lint doc book demo bench bench-meter install uninstall clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -51,9 +51,16 @@ test: ## setup, build, check and every test but the long ones, the NUMA lab incl
 test-long: ## the long tests: all machines of the NUMA lab, long random calls, models, valgrind, fuzzing, many traces
 	@scripts/setup build tests
 	$(MAKE) programs
-	$(CARGO) test --workspace --tests --no-fail-fast -- --ignored
+	$(CARGO) test --workspace --tests --no-fail-fast -- --ignored --skip _in_each_way
 	$(MAKE) models memcheck
 	fuzz/run all 10
+
+# `make test` runs each in some ways, and together in all of them. All in all take ten minutes, which continuous
+# integration has not left.
+test-ways: ## the placement tests of the lab in each way to bind a program
+	@scripts/setup build tests
+	$(MAKE) programs
+	$(CARGO) test --test lab --no-fail-fast -- --ignored _in_each_way
 
 models: ## the lock-free parts of the libraries with all orders of their threads (models/)
 	models/run

@@ -49,7 +49,7 @@ fn pages_are_where_the_policies_say_in_three_ways() {
 }
 
 #[test]
-#[ignore = "long: make test-long"]
-fn pages_are_where_the_policies_say_in_every_way() {
+#[ignore = "long: make test-ways"]
+fn pages_are_where_the_policies_say_in_each_way() {
     pages_are_where_the_policies_say("lab-compare-all", &ways::ALL);
 }

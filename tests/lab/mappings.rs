@@ -120,8 +120,8 @@ fn placed_mappings_move_and_change_as_without_a_placement_in_three_ways() {
 }
 
 #[test]
-#[ignore = "long: make test-long"]
-fn placed_mappings_move_and_change_as_without_a_placement_in_every_way() {
+#[ignore = "long: make test-ways"]
+fn placed_mappings_move_and_change_as_without_a_placement_in_each_way() {
     placed_mappings_move_and_change_as_without_a_placement("lab-moved-all", &ways::ALL);
 }
 

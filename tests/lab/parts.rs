@@ -113,8 +113,8 @@ fn members_of_a_common_block_in_three_ways() {
 }
 
 #[test]
-#[ignore = "long: make test-long"]
-fn members_of_a_common_block_in_every_way() {
+#[ignore = "long: make test-ways"]
+fn members_of_a_common_block_in_each_way() {
     members_of_a_common_block(&ways::ALL);
 }
 
@@ -191,8 +191,8 @@ fn arrays_of_one_allocation_in_three_ways() {
 }
 
 #[test]
-#[ignore = "long: make test-long"]
-fn arrays_of_one_allocation_in_every_way() {
+#[ignore = "long: make test-ways"]
+fn arrays_of_one_allocation_in_each_way() {
     arrays_of_one_allocation_without_debug_information(&ways::ALL);
 }
 
@@ -247,8 +247,8 @@ fn members_of_a_struct_and_of_a_class_in_four_ways() {
 }
 
 #[test]
-#[ignore = "long: make test-long"]
-fn members_of_a_struct_and_of_a_class_in_every_way() {
+#[ignore = "long: make test-ways"]
+fn members_of_a_struct_and_of_a_class_in_each_way() {
     members_of_a_struct_and_of_a_class(&ways::ALL);
 }
 

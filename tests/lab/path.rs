@@ -121,14 +121,14 @@ fn clustering_in_three_ways() {
 }
 
 #[test]
-#[ignore = "long: make test-long"]
-fn clustering_in_every_way() {
+#[ignore = "long: make test-ways"]
+fn clustering_in_each_way() {
     whole_path(&CLUSTER, &ways::ALL);
 }
 
 #[test]
-#[ignore = "long: make test-long"]
-fn lu_like_in_every_way() {
+#[ignore = "long: make test-ways"]
+fn lu_like_in_each_way() {
     whole_path(&LU, &ways::ALL);
 }
 

@@ -122,7 +122,7 @@ fn objects_are_where_the_phase_wants_them_in_six_ways() {
 }
 
 #[test]
-#[ignore = "long: make test-long"]
-fn objects_are_where_the_phase_wants_them_in_every_way() {
+#[ignore = "long: make test-ways"]
+fn objects_are_where_the_phase_wants_them_in_each_way() {
     objects_are_where_the_phase_wants_them("lab-phases-all", &ways::ALL);
 }
