@@ -63,9 +63,11 @@ fn whole_path(case: &Case, ways: &[&str]) {
 /// The output, the status, the warning that `all` was fewer than four nodes, and the pages.
 fn check_verified(bound: &Bound<'_>, placed: &[&str]) {
     let warnings = usize::from(bound.nodes.len() < NODES as usize);
-    let head = format!("same\nstatus 0\nwarnings {warnings}\n");
-    let verify = bound.said.strip_prefix(&head).unwrap_or_else(|| panic!("{}: not {head}{}", bound.way, bound.said));
-    check_pages(&serde_json::from_str(verify).expect("verify is JSON"), placed);
+    let head = "same\nstatus 0\n";
+    let verify = bound.said.strip_prefix(head).unwrap_or_else(|| panic!("{}: not {head}{}", bound.way, bound.said));
+    let verify: Value = serde_json::from_str(verify).expect("verify is JSON");
+    assert_eq!(verify["warnings"].as_array().map(Vec::len), Some(warnings), "{}: {verify:#}", bound.way);
+    check_pages(&verify, placed);
 }
 
 fn check_classes(report: &Value, truths: &[Truth], text: &str) {
