@@ -73,10 +73,11 @@ fn nothing_is_lost_while_phases_change() {
         assert_ne!(object["instances"], 0, "{object}");
         // One node: wherever a page waits to be moved, it is there already.
         assert_eq!((&object["pages_off_plan"], &object["pages_waiting"]), (&0.into(), &0.into()), "{object}");
-        // Much of what the program allocates is freed at once, again and again.
+        // Much of what the program allocates is freed at once, again and again. What realloc makes smaller and larger
+        // stays where it is meanwhile.
         assert_eq!(object["unplaced"], object["too_brief"], "{object}");
         let placed = number(object, "instances") - number(object, "unplaced");
-        assert!(placed > if object["too_brief"] == 0 { 0 } else { 100 }, "{object}");
+        assert!(placed > if object["too_brief"] == 0 { 0 } else { 30 }, "{object}");
     }
     let phases = report["phases"].as_array().expect("phases");
     for phase in &phases[..3] {

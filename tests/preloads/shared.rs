@@ -21,9 +21,10 @@ fn report(dir: &Scratch, name: &str, places: [&str; 4], more: &str) -> Value {
 
 /// Of each object: instances, in whose pages its small objects are, and whether pages are counted for it.
 fn of_each(report: &Value) -> Vec<(u64, &str, bool)> {
-    let of = |o: &Value| (number(o, "instances"), number(o, "pages_present") > 0);
-    let with = |o| o["shares_pages_of"].as_str().expect("a name");
-    objects(report).iter().map(|o| (of(o).0, with(o), of(o).1)).collect()
+    let each = objects(report).iter();
+    let name = |o: &Value| o["name"].to_string();
+    let with = each.clone().map(|o| o["shares_pages_of"].as_str().unwrap_or_else(|| panic!("{}", name(o))));
+    each.zip(with).map(|(o, with)| (number(o, "instances"), with, number(o, "pages_present") > 0)).collect()
 }
 
 /// An object that realloc has made or changed is in memory of its own rule, so that no rule counts it twice.
@@ -37,7 +38,7 @@ fn the_report_says_whose_pages_small_objects_share() {
     for object in objects(&alike) {
         assert_eq!((number(object, "unplaced"), number(object, "pages_off_plan")), (0, 0), "{object:#}");
     }
-    let others = report(&dir, "others", ["interleave", "local", "bind", "preferred"], "");
+    let others = report(&dir, "others", ["interleave", "local", "bind", "preferred\", nodes = \"0"], "");
     assert_eq!(of_each(&others), apart, "{others:#}");
     let counted = "[[phase]]\nname = \"later\"\nallocation = 9\nfunction = [\"none\"]";
     let counted = report(&dir, "counted", ["interleave"; 4], counted);

@@ -28,6 +28,16 @@ pub struct RuleGroup {
     seen: AtomicU64,
 }
 
+/// For each of `rules` whether it is the only one for its call site, and takes all allocations there.
+pub fn alone<'a>(rules: impl Iterator<Item = &'a ObjectRule> + Clone) -> Vec<bool> {
+    // With the key that `RuleGroup::of_all` has, so that the library has the code of one map.
+    let mut rules_of = BTreeMap::new();
+    let key = |rule: &'a ObjectRule| (rule.site(), Sizes::default());
+    rules.clone().for_each(|rule| *rules_of.entry(key(rule)).or_insert(0_usize) += 1);
+    let mut is_alone = |rule| *rules_of.entry(key(rule)).or_insert(0) == 1;
+    rules.map(|rule| is_alone(rule) && rule.instances.is_none() && rule.sizes.is_none()).collect()
+}
+
 impl RuleGroup {
     /// One for each call site and range of sizes among `rules`, in the order of the file. `sizes` and `instances`
     /// that do not parse were refused with the file.

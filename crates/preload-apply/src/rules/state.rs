@@ -1,13 +1,12 @@
 //! The state that the whole library shares once the policy is accepted: written once before `main`, read by the hooks.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use core::sync::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU64, Ordering};
 
 use numamma_hook::own_stack;
 use numamma_kernel::sys::PAGE;
-use numamma_plan::callsite::group::RuleGroup;
+use numamma_plan::callsite::group::{self, RuleGroup};
 use numamma_plan::machine::{Given, Machine};
 use numamma_plan::plan::{self, Layout, PagePlan};
 use numamma_plan::policy::{ObjectRule, Phase, Place, Policy, PolicyKind};
@@ -236,12 +235,7 @@ impl Rule {
 /// policy with phases that begin at an allocation, for which a realloc does not count.
 pub fn share_memory(rules: &mut [Rule], phases: &[Phase]) {
     let counts = phases.iter().any(|phase| phase.allocation.is_some());
-    let mut of_site = BTreeMap::new();
-    rules.iter().for_each(|rule| *of_site.entry(rule.rule.site()).or_insert(0) += 1);
-    let is_alone = |rule: &ObjectRule| {
-        !counts && rule.instances.is_none() && rule.sizes.is_none() && of_site.get(&rule.site()) == Some(&1)
-    };
-    let alone: Vec<bool> = rules.iter().map(|rule| is_alone(&rule.rule)).collect();
+    let alone = group::alone(rules.iter().map(|rule| &rule.rule));
     // The first rules of each place, and of these the first one that shares its heaps.
     let mut first: Vec<(usize, Option<usize>)> = Vec::new();
     for index in 0..rules.len() {
@@ -251,7 +245,7 @@ pub fn share_memory(rules: &mut [Rule], phases: &[Phase]) {
             first.push((index, None));
         }
         rules[index].memory = first[at].0;
-        match (alone[index], first[at].1) {
+        match (alone[index] && !counts, first[at].1) {
             (true, Some(with)) => {
                 rules[with].share_heaps(with);
                 rules[index].heaps = Some(with);
