@@ -126,7 +126,10 @@ fn checked(found: Vec<ObjectReport>) -> Vec<CheckedObject> {
         .map(|counts| {
             let with = found.iter().find(|other| other.name == counts.shares_pages_of);
             match (verdict(counts), with) {
-                (Verdict::Left, Some(with)) if counts.pages_planned == 0 && counts.too_small == 0 => verdict(with),
+                (Verdict::Left, Some(with)) if counts.pages_planned == 0 && counts.too_small == 0 => {
+                    // The rule may have no object of its own, or some that were not placed.
+                    verdict(&ObjectReport { instances: 1, unplaced: 0, ..with.clone() })
+                }
                 (own, _) => own,
             }
         })
@@ -174,20 +177,25 @@ mod tests {
 
     #[test]
     fn an_object_whose_pages_are_counted_for_another_has_its_verdict() {
-        let verdicts = |off| {
-            let of = |name: &str, planned, off, with: &str| ObjectReport {
+        let verdicts = |instances, off| {
+            let of = |name: &str, instances, (planned, off), with: &str| ObjectReport {
                 name: name.into(),
-                instances: 5,
+                instances,
                 pages_planned: planned,
                 pages_off_plan: off,
                 shares_pages_of: with.into(),
                 ..ObjectReport::default()
             };
-            let found = vec![of("first", 9, off, ""), of("second", 0, 0, "first"), of("third", 4, 0, "first")];
+            let found = vec![
+                of("first", instances, (9, off), ""),
+                of("second", 5, (0, 0), "first"),
+                of("third", 5, (4, 0), "first"),
+            ];
             checked(found).into_iter().map(|object| object.verdict).collect::<Vec<_>>()
         };
-        assert_eq!(verdicts(0), [Verdict::OnPlan; 3]);
-        assert_eq!(verdicts(1), [Verdict::OffPlan, Verdict::OffPlan, Verdict::OnPlan]);
+        assert_eq!(verdicts(5, 0), [Verdict::OnPlan; 3]);
+        assert_eq!(verdicts(5, 1), [Verdict::OffPlan, Verdict::OffPlan, Verdict::OnPlan]);
+        assert_eq!(verdicts(0, 0), [Verdict::NotFound, Verdict::OnPlan, Verdict::OnPlan]);
     }
 
     #[test]

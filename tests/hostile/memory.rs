@@ -421,9 +421,11 @@ fn arrays_of_two_sizes_in_turn_are_kept() {
 #[test]
 fn what_steps_built_does_not_stand_beside_what_comes_then() {
     let turns = Program::new("turns");
-    for sites in [1, 2] {
-        let sites: Vec<String> = (0..sites).map(|n| format!("site_{n:03}")).collect();
-        turns.compare(&turns.policy("then.toml", &sites, "policy = \"interleave\""), "then");
+    let rule = |policy: Policy, site, place| policy.rule(&format!("function = [\"{site}\"]"), place);
+    let first = || rule(Policy::new(), "site_000", "policy = \"interleave\"");
+    // One that places as the first would take its memory.
+    for rules in [first(), rule(first(), "site_001", "policy = \"local\"")] {
+        turns.compare(&rules.write(&turns.dir, "then.toml"), "then");
     }
 }
 

@@ -88,6 +88,10 @@ pub struct Rule {
     left_below: usize,
 }
 
+/// Different places of a policy that are compared with those of other rules: each rule is compared with all of them
+/// before the program starts.
+const MOST_PLACES: usize = 256;
+
 /// Bits of `Rule::current` that hold the index of the placing; the ticket is above.
 const PLACING_BITS: u32 = 8;
 const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
@@ -239,8 +243,12 @@ pub fn share_memory(rules: &mut [Rule], phases: &[Phase]) {
     // The first rules of each place, and of these the first one that shares its heaps.
     let mut first: Vec<(usize, Option<usize>)> = Vec::new();
     for index in 0..rules.len() {
+        rules[index].memory = index;
         let found = first.iter().position(|&(before, _)| rules[before].places_as(&rules[index]));
         let at = found.unwrap_or(first.len());
+        if at == MOST_PLACES {
+            continue;
+        }
         if found.is_none() {
             first.push((index, None));
         }
