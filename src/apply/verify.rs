@@ -119,22 +119,30 @@ pub fn spilled(object: &ObjectReport) -> u64 {
     object.reasons.get(Reason::Spilled.word()).copied().unwrap_or(0)
 }
 
-/// The objects with their verdicts: one whose pages are counted for another has the verdict of that.
+/// The objects with their verdicts: one whose small objects are all in pages that are counted for others has the verdict
+/// of these.
 fn checked(found: Vec<ObjectReport>) -> Vec<CheckedObject> {
-    let of_pages: Vec<Verdict> = found
+    let first_of = |o: &ObjectReport| match o.shares_pages_of.as_str() {
+        "" => o.name.clone(),
+        first => first.to_owned(),
+    };
+    let of_others = |counts: &ObjectReport| {
+        let shares = |o: &&ObjectReport| o.pages_planned > 0 && first_of(o) == first_of(counts);
+        // Whether these have objects, too, or some that were not placed, is another matter.
+        let of_pages = |o: &ObjectReport| verdict(&ObjectReport { instances: 1, unplaced: 0, ..o.clone() });
+        let mut others = found.iter().filter(shares).map(of_pages);
+        others.clone().find(|verdict| !verdict.is_ok()).or_else(|| others.next())
+    };
+    let verdicts: Vec<Verdict> = found
         .iter()
-        .map(|counts| {
-            let with = found.iter().find(|other| other.name == counts.shares_pages_of);
-            match (verdict(counts), with) {
-                (Verdict::Left, Some(with)) if counts.pages_planned == 0 && counts.too_small == 0 => {
-                    // The rule may have no object of its own, or some that were not placed.
-                    verdict(&ObjectReport { instances: 1, unplaced: 0, ..with.clone() })
-                }
-                (own, _) => own,
+        .map(|counts| match verdict(counts) {
+            Verdict::Left if counts.pages_planned == 0 && counts.too_small == 0 && counts.instances > 0 => {
+                of_others(counts).unwrap_or(Verdict::Left)
             }
+            own => own,
         })
         .collect();
-    found.into_iter().zip(of_pages).map(|(counts, verdict)| CheckedObject { verdict, counts }).collect()
+    found.into_iter().zip(verdicts).map(|(counts, verdict)| CheckedObject { verdict, counts }).collect()
 }
 
 /// Outcome for one object.
@@ -196,6 +204,8 @@ mod tests {
         assert_eq!(verdicts(5, 0), [Verdict::OnPlan; 3]);
         assert_eq!(verdicts(5, 1), [Verdict::OffPlan, Verdict::OffPlan, Verdict::OnPlan]);
         assert_eq!(verdicts(0, 0), [Verdict::NotFound, Verdict::OnPlan, Verdict::OnPlan]);
+        let alone = ObjectReport { name: "alone".into(), instances: 3, ..ObjectReport::default() };
+        assert_eq!(checked(vec![alone])[0].verdict, Verdict::Left);
     }
 
     #[test]

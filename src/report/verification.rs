@@ -144,7 +144,8 @@ fn explanations(object: &ObjectReport) -> Vec<String> {
     let all = known.chain(left).chain([swapped]).filter(|(count, ..)| *count > 0);
     let all = all.map(|(count, word, why)| format!("{count} {word}{} {why}", if count == 1 { "" } else { "s" }));
     let with = Some(printable(&object.shares_pages_of)).filter(|name| !name.is_empty());
-    let shared = with.map(|name| format!("its small objects share pages with those of {name}, where they are counted"));
+    let shared =
+        with.map(|name| format!("its small objects share pages with those of {name}; each page counts for one"));
     all.chain(shared).collect()
 }
 

@@ -33,7 +33,7 @@ fn the_report_says_whose_pages_small_objects_share() {
     let dir = Scratch::new("shared");
     let apart = [(10_003, "", true), (10_000, "", true), (1, "", true), (3, "", true)];
     let alike = report(&dir, "alike", ["interleave"; 4], "");
-    let shared = [apart[0], (10_000, "first", false), apart[2], apart[3]];
+    let shared = [apart[0], (10_000, "first", true), apart[2], apart[3]];
     assert_eq!(of_each(&alike), shared, "{alike:#}");
     for object in objects(&alike) {
         assert_eq!((number(object, "unplaced"), number(object, "pages_off_plan")), (0, 0), "{object:#}");

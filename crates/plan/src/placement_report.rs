@@ -129,8 +129,8 @@ record! {
         /// Nodes that were full when pages planned there spilled to other nodes, as a node list.
         #[serde(default)]
         full_nodes: String,
-        /// Title of an earlier rule that places alike and among whose pages those of this rule's small objects are
-        /// counted, since both share pages; empty when there is none.
+        /// Title of the first rule that places alike and whose small objects share pages with those of this rule; empty
+        /// when there is none before. A page counts for the rule that needed it first.
         #[serde(default)]
         shares_pages_of: String,
     }

@@ -35,7 +35,8 @@ pub fn alone<'a>(rules: impl Iterator<Item = &'a ObjectRule> + Clone) -> Vec<boo
     let key = |rule: &'a ObjectRule| (rule.site(), Sizes::default());
     rules.clone().for_each(|rule| *rules_of.entry(key(rule)).or_insert(0_usize) += 1);
     let mut is_alone = |rule| *rules_of.entry(key(rule)).or_insert(0) == 1;
-    rules.map(|rule| is_alone(rule) && rule.instances.is_none() && rule.sizes.is_none()).collect()
+    let takes_all = |rule: &ObjectRule| rule.instances.is_none() && rule.sizes.is_none() && rule.global.is_none();
+    rules.map(|rule| is_alone(rule) && takes_all(rule)).collect()
 }
 
 impl RuleGroup {

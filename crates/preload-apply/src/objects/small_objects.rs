@@ -10,6 +10,7 @@
 //! lie in a window of addresses ([`WINDOW`]), so that free() sees by the address that a pointer is none of a small
 //! object; nothing of the window is reserved.
 
+use core::cell::Cell;
 use core::ptr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::OnceLock;
@@ -24,6 +25,7 @@ use super::object::Object;
 use super::{heap_table, released};
 use crate::phases::mover_request;
 use crate::place::refusals;
+use crate::rules::churn::Churn;
 use crate::rules::coming_again;
 use crate::rules::extent::{Extent, HEADER, HeapAddress};
 use crate::rules::heap_account;
@@ -53,6 +55,15 @@ pub fn start(expect: fn(), cpus: usize) {
     let _ = EXPECT.set(expect);
     home::start(cpus);
 }
+
+/// Of a thread.
+#[repr(C)]
+struct Asking {
+    /// The rule for which it allocated an object in a shared heap last.
+    rule: Cell<usize>,
+}
+
+numamma_hook::static_tls!(fn asking() -> Asking, "numamma_apply_asking");
 
 /// A small object that was looked up by its address.
 pub struct Small {
@@ -111,7 +122,7 @@ pub fn find(address: usize) -> Option<Small> {
     // SAFETY: the header was written before the extent was entered in the table, with the heap's own address; an extent
     // with an object is mapped.
     let heap = || unsafe { Heap::at(Extent::of(extent.base).heap) };
-    inside.then(|| Small { rule: extent.rule, heap: heap(), address })
+    inside.then(heap).map(|heap| Small { rule: heap.rule(), heap, address })
 }
 
 /// A small object under rule `index`, aligned to 16 bytes and to `align`, a power of two below a page; its contents are
@@ -127,6 +138,9 @@ pub fn allocate(
 ) -> Option<usize> {
     let rule = state.rules.get(index)?;
     let shares = if resized { None } else { rule.shares_heaps_of() };
+    if shares.is_some() {
+        asking().rule.set(index);
+    }
     let object = home(state, shares.unwrap_or(index), shares.is_some())?.allocate(size, align, zero, caller)?;
     if shares.is_some() {
         rule.note_sharing();
@@ -208,8 +222,7 @@ fn map_extent(owner: &Owner, heap: HeapAddress, len: usize, is_rent: bool) -> Op
     if sandbox::entered() || PAUSED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, paused).is_ok() {
         return None;
     }
-    let rule = state::get().and_then(|state| state.rules.get(owner.rule));
-    if rule.is_some_and(|rule| rule.churn.is_over_small()) {
+    if state::get().and_then(|state| state.churn_of(owner.rule)).is_some_and(Churn::is_over_small) {
         return None;
     }
     if is_too_much(len) {
@@ -238,9 +251,17 @@ fn is_too_much(len: usize) -> bool {
     is_too_much
 }
 
+/// The rule for which the pages of a new extent are counted: of those that share the heap the one that needs it.
+fn counted_for(state: &State, owner: &Owner) -> usize {
+    let rule = asking().rule.get();
+    let shares = owner.is_shared && state.rules.get(rule).is_some_and(|r| r.shares_heaps_of() == Some(owner.rule));
+    if shares { rule } else { owner.rule }
+}
+
 fn map_placed(owner: &Owner, heap: HeapAddress, len: usize, is_rent: bool) -> Option<usize> {
     let state = state::get()?;
-    let Owner { rule: index, placing, node, .. } = *owner;
+    let Owner { placing, node, .. } = *owner;
+    let index = counted_for(state, owner);
     let rule = state.rules.get(index)?;
     let (pages, backing, waiting) = (heap_table::pages_of(len), Backing::PRIVATE, false);
     let mut extent =
@@ -264,7 +285,7 @@ fn map_placed(owner: &Owner, heap: HeapAddress, len: usize, is_rent: bool) -> Op
         if heap_table::insert(&extent) {
             heap_account::extent_mapped(len);
             mover_request::placed(rule, placing);
-            rule.churn.extent_mapped(len, is_rent);
+            state.churn_of(index).inspect(|churn| churn.extent_mapped(len, is_rent));
             return Some(base);
         }
     }

@@ -115,6 +115,11 @@ impl Heap {
         Heap { home: Apart(home), lock, allocations, used, lender, link, inner }
     }
 
+    /// Its rule, or the first of the rules that share it.
+    pub fn rule(&self) -> usize {
+        self.home.0.owner.rule
+    }
+
     /// Whether it has objects of several rules.
     pub fn is_shared(&self) -> bool {
         self.home.0.owner.is_shared
