@@ -958,7 +958,7 @@ fn a_program_without_privileges_locks_all_its_memory() {
     }
     assert!(bare.stdout.contains(" locked 0 small 1 large 1"), "{}", bare.stdout);
     for place in ["interleave", "block"] {
-        let seen = ran(placed(&program.path, &any(place)));
+        let seen = ran(placed(&program.path, any(place)));
         assert_eq!((&seen.stdout, &seen.stderr), (&bare.stdout, &bare.stderr), "{place}");
     }
 }
