@@ -44,7 +44,7 @@ pub struct FaultThinning {
     share: f64,
     /// Cost of a fault that is recorded, nanoseconds.
     each_ns: f64,
-    /// Cost of one of those of which only one in [`FAULT_PERIOD`] is recorded, without that, nanoseconds.
+    /// Cost of a fault that is not recorded while one in [`FAULT_PERIOD`] is, nanoseconds.
     passed_ns: f64,
     which: Faults,
     /// What was counted when that began.

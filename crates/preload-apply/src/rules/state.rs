@@ -79,7 +79,8 @@ pub struct Rule {
     /// Index of the first rule that places as this one does, which is its own if there is none before: its memory is
     /// that of this rule, see [`share_memory`].
     memory: usize,
-    /// Index of the rule that has the heaps which it shares with others, and whether it has had objects there.
+    /// Index of the rule whose `shared` homes its small objects use; none where it has heaps of its own. `shares`: it has
+    /// had objects there.
     heaps: Option<usize>,
     shares: AtomicBool,
     /// Its objects of fewer bytes stay where the program's allocator puts them, in every phase: all of a rule that
