@@ -60,8 +60,8 @@ pub struct Costs {
     ///
     /// [`FAULT_PERIOD`]: attr::FAULT_PERIOD
     pub fault_passed_ns: u64,
-    /// What a page fault takes longer because events exist, although they are switched off. The two costs above are added
-    /// to this one; 0 as above.
+    /// What a page fault takes longer because events exist, although they are switched off. The two costs above are
+    /// added to this one; 0 as above.
     pub fault_off_ns: u64,
     /// The record of a mapping or of a heap that grows; 0 as above.
     pub mapping_ns: u64,

@@ -79,8 +79,8 @@ pub struct Rule {
     /// Index of the first rule that places as this one does, which is its own if there is none before: its memory is
     /// that of this rule, see [`share_memory`].
     memory: usize,
-    /// Index of the rule whose `shared` homes its small objects use; none where it has heaps of its own. `shares`: it has
-    /// had objects there.
+    /// Index of the rule whose `shared` homes its small objects use; none where it has heaps of its own. `shares`: it
+    /// has had objects there.
     heaps: Option<usize>,
     shares: AtomicBool,
     /// Its objects of fewer bytes stay where the program's allocator puts them, in every phase: all of a rule that
@@ -232,11 +232,11 @@ impl Rule {
 }
 
 /// Lets rules that place alike share memory: what is kept of freed arrays, and heaps of small objects. Otherwise rules
-/// whose objects take turns, as those of the passes of a compiler or of the steps of a solver, would each have what all of
-/// them need together.
+/// whose objects take turns, as those of the passes of a compiler or of the steps of a solver, would each have what all
+/// of them need together.
 ///
-/// Of a small object in a shared heap it is not known whose it is. So heaps are only shared by rules of which each is the
-/// only one for its call site, since `instances` and `sizes` must count and compare each object once; and not under a
+/// Of a small object in a shared heap it is not known whose it is. So heaps are only shared by rules of which each is
+/// the only one for its call site, since `instances` and `sizes` must count and compare each object once; and not under a
 /// policy with phases that begin at an allocation, for which a realloc does not count.
 pub fn share_memory(rules: &mut [Rule], phases: &[Phase]) {
     let counts = phases.iter().any(|phase| phase.allocation.is_some());
