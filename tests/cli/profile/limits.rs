@@ -152,20 +152,32 @@ fn first_child(recorder: &mut Child) -> u32 {
 #[test]
 fn large_allocations_are_thinned_and_counted() {
     const PAIRS: u64 = 30_000_000;
+    /// Until the recorder has looked, everything is recorded, and a busy machine lets it look late: in one of these
+    /// runs it must look in time.
+    const RUNS: usize = 3;
+    let _alone = common::alone();
     let dir = scratch("large");
     let flood = program(&dir, "flood");
-    let out = run(profile(&dir, &[], &[flood.to_str().unwrap(), &PAIRS.to_string(), "5000"]));
-    assert_eq!(out.code(), Some(0), "{}", out.stderr);
-    let p = Profile::read(&dir.join("t.prof"));
-    let recorded = p.stats.alloc_events + p.stats.alloc_lost;
-    // At the default bound 600,000 may come at once (CREDIT_NS of the recorder), and some until it has looked.
-    assert!(recorded < PAIRS / 10, "{recorded} of {} events were recorded", 2 * PAIRS);
-    assert!(p.notes.iter().any(|n| n.contains("tenth of a second")), "{:?}", p.notes);
-    let counts = |max_size: u64| p.counts.values().filter(|c| c.max_size == max_size).map(|c| c.instances).sum::<u64>();
-    let (counted, lost) = (counts(5000), p.stats.alloc_lost);
-    // Those left out after the last one recorded go to no call site.
-    assert!(counted <= PAIRS && counted + lost > PAIRS / 10 * 8, "{counted} of {PAIRS} counted, {lost} lost");
-    assert_eq!(counts(1_000_001), 1, "the array is not one of them");
+    let mut all = Vec::new();
+    for _ in 0..RUNS {
+        let out = run(profile(&dir, &[], &[flood.to_str().unwrap(), &PAIRS.to_string(), "5000"]));
+        assert_eq!(out.code(), Some(0), "{}", out.stderr);
+        let p = Profile::read(&dir.join("t.prof"));
+        assert!(p.notes.iter().any(|n| n.contains("tenth of a second")), "{:?}", p.notes);
+        let of_size = |max_size: u64| p.counts.values().filter(move |c| c.max_size == max_size);
+        let counts = |max_size: u64| of_size(max_size).map(|c| c.instances).sum::<u64>();
+        let (counted, lost) = (counts(5000), p.stats.alloc_lost);
+        // Those left out after the last one recorded go to no call site.
+        assert!(counted <= PAIRS && counted + lost > PAIRS / 10 * 8, "{counted} of {PAIRS} counted, {lost} lost");
+        assert_eq!(counts(1_000_001), 1, "the array is not one of them");
+        let recorded = p.stats.alloc_events + lost;
+        // At the default bound 600,000 may come at once (CREDIT_NS of the recorder), and some until it has looked.
+        if recorded < PAIRS / 10 {
+            return;
+        }
+        all.push(recorded);
+    }
+    panic!("{all:?} of {} events were recorded", 2 * PAIRS);
 }
 
 /// The CPU time that the program itself has used, bare and recorded, and the overhead that the report of that run
