@@ -19,7 +19,7 @@ pub struct Answer<'a> {
     pub program: &'a str,
     /// Policy file, as given.
     pub policy: &'a str,
-    /// The program's exit status (128 + signal).
+    /// The program's exit status, as shells give it (128 + signal).
     pub exit_status: u8,
     /// What the processes reported.
     #[serde(flatten)]

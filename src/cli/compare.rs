@@ -82,7 +82,7 @@ pub struct Args {
 ///
 /// # Errors
 /// When a policy or the program cannot be used, or the program failed.
-pub fn run(args: Args) -> Result<u8, Failure> {
+pub fn run(args: Args) -> Result<Ended, Failure> {
     let dir = ReportDir::new().map_err(|e| Failure::usage(format!("cannot make a directory for policies: {e}")))?;
     let asked = args.policies.clone().unwrap_or_else(|| WORDS.map(str::to_owned).to_vec());
     let report = dir.file();
@@ -177,7 +177,7 @@ fn clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |t| t.as_secs())
 }
 
-fn conclude(args: &Args, setting: &Setting, measured: &Comparison) -> Result<u8, Failure> {
+fn conclude(args: &Args, setting: &Setting, measured: &Comparison) -> Result<Ended, Failure> {
     let rows = comparison::rows(&measured.samples, setting.memory_nodes);
     let some = rows.iter().any(|r| r.n > 0);
     let complete = measured.ending == Ending::Complete;
@@ -191,11 +191,11 @@ fn conclude(args: &Args, setting: &Setting, measured: &Comparison) -> Result<u8,
         print(&comparison::text(&rows, output::columns(libc::STDOUT_FILENO)), false)?;
     }
     match &measured.ending {
-        Ending::Complete => Ok(0),
+        Ending::Complete => Ok(Ended::with(0)),
         Ending::Interrupted(signal) => {
             let left = if some { "the table shows the runs made until then" } else { "no run had ended" };
             say(format!("stopped by signal {signal}: {left}"));
-            Ok(Ended::Signalled(*signal).code())
+            Ok(Ended::Signalled(*signal))
         }
         Ending::Failed(failure) => Err(failure.clone()),
     }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use numamma_kernel::terminal;
 
-use crate::launch::exit::{EXIT_FAILURE, say, show};
+use crate::launch::exit::{EXIT_FAILURE, Ended, Failure, end_as, say, show};
 pub use crate::launch::memory::OrExit;
 use crate::launch::signals;
 
@@ -110,16 +110,16 @@ fn parsed() -> Cli {
     })
 }
 
-/// Parses the command line, runs the command, and turns what it returns into an exit status; a failure is printed here
-/// and nowhere else.
+/// Parses the command line, runs the command, and ends as that says; a failure is printed here and nowhere else.
 pub fn main() -> ExitCode {
     signals::wait_for_children();
     signals::survive_file_limit();
-    if stack_limit() >= LEAST_STACK {
-        return work();
-    }
+    ExitCode::from(end_as(if stack_limit() >= LEAST_STACK { work() } else { work_with_stack() }))
+}
+
+fn work_with_stack() -> Ended {
     let thread = std::thread::Builder::new().stack_size(LEAST_STACK).spawn(work);
-    thread.map_or_else(|_| work(), |thread| thread.join().unwrap_or(ExitCode::FAILURE))
+    thread.map_or_else(|_| work(), |thread| thread.join().unwrap_or(Ended::with(EXIT_FAILURE)))
 }
 
 /// Stack that every command gets along with: several times what was measured with `ulimit -s` (80 KiB overflow).
@@ -133,30 +133,31 @@ fn stack_limit() -> usize {
     usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX)
 }
 
-fn work() -> ExitCode {
+fn work() -> Ended {
+    let own = |status: Result<u8, Failure>| status.map(Ended::with);
     let done = match parsed().command {
         Command::Profile(a) => profile::run(a),
-        Command::Report(a) => report::run(a),
-        Command::Advise(a) => advise::run(a),
-        Command::Predict(a) => predict::run(a),
-        Command::Plot(a) => plot::run(a),
-        Command::Run(a) => run::run(a),
+        Command::Report(a) => own(report::run(a)),
+        Command::Advise(a) => own(advise::run(a)),
+        Command::Predict(a) => own(predict::run(a)),
+        Command::Plot(a) => own(plot::run(a)),
+        Command::Run(a) => own(run::run(a)),
         Command::Verify(a) => verify::run(a),
         Command::Compare(a) => compare::run(a),
-        Command::Diff(a) => diff::run(a),
-        Command::Fixes(a) => fixes::run(a),
-        Command::Export(a) => export::run(a),
+        Command::Diff(a) => own(diff::run(a)),
+        Command::Fixes(a) => own(fixes::run(a)),
+        Command::Export(a) => own(export::run(a)),
         Command::Tune(a) => tune::run(a),
         Command::Top(a) => top::run(a),
-        Command::Topology(a) => topology::run(a),
-        Command::TraceFlags(a) => trace_flags::run(a),
-        Command::Doctor(a) => doctor::run(a),
-        Command::GenerateDocs(a) => man::run(a),
+        Command::Topology(a) => own(topology::run(a)),
+        Command::TraceFlags(a) => own(trace_flags::run(a)),
+        Command::Doctor(a) => own(doctor::run(a)),
+        Command::GenerateDocs(a) => own(man::run(a)),
     };
-    ExitCode::from(done.unwrap_or_else(|failure| {
+    done.unwrap_or_else(|failure| {
         say(&failure.message);
-        failure.exit
-    }))
+        failure.end
+    })
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::fault_sampler::{self, Way};
 use super::{progress, time_option};
 use crate::launch::elsewhere;
 use crate::launch::executable::{self, Executable, Hooks};
-use crate::launch::exit::{Failure, say};
+use crate::launch::exit::{Ended, Failure, say};
 use crate::launch::library;
 use crate::launch::running::Running;
 use crate::launch::wrapper;
@@ -32,8 +32,8 @@ const LEAST_OWN: u64 = 5;
 #[command(
     override_usage = "numamma profile [OPTIONS] [--] PROGRAM [ARGS]...\n       \
                       numamma profile [OPTIONS] --pid PID[,PID...]",
-    after_help = "The exit status is the program's own (128 + signal), 2 when nothing could be recorded, 126 or 127 \
-                  when the program cannot be executed.\n\nWith --pid the program is neither stopped nor changed. The \
+    after_help = "It ends as the program does, with its exit status or by the signal that ended it; with 2 when \
+                  nothing could be recorded, 126 or 127 when the program cannot be executed.\n\nWith --pid the program is neither stopped nor changed. The \
                   recording ends with --duration, Ctrl-C (SIGINT, SIGTERM) or the program; the profile is written and \
                   the exit status is 0. Allocations, with the code that made them, are recorded only in programs that \
                   are started here."
@@ -150,7 +150,7 @@ enum Sampler {
 ///
 /// # Errors
 /// When nothing could be recorded.
-pub fn run(args: Args) -> Result<u8, Failure> {
+pub fn run(args: Args) -> Result<Ended, Failure> {
     let recorded = profile(&args)?;
     if !args.quiet {
         summarise(&recorded, &args.command);
@@ -159,7 +159,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     if args.report {
         super::report::of_profile(&recorded.path)?;
     }
-    Ok(ended.code())
+    Ok(ended)
 }
 
 fn profile(args: &Args) -> Result<Recorded, Failure> {

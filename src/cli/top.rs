@@ -23,7 +23,7 @@ use self::kept_output::KeptOutput;
 use self::keys::{Input, Key, Keys};
 use super::output::{of_program, print, terminal_size};
 use super::time_option;
-use crate::launch::exit::{Failure, say};
+use crate::launch::exit::{Ended, Failure, say};
 use crate::launch::invocation::with_signals_at_start;
 use crate::launch::signals::{asked_to_end, note_ending_signals, note_hang_up};
 use crate::profile::summary::Summary;
@@ -86,7 +86,7 @@ pub struct Args {
 ///
 /// # Errors
 /// When nothing could be recorded or shown.
-pub fn run(args: Args) -> Result<u8, Failure> {
+pub fn run(args: Args) -> Result<Ended, Failure> {
     let batch = args.batch || !io::stdout().is_terminal();
     let mut recording = Recording::start(&args, batch).map_err(|e| format!("cannot start the recording: {e}"))?;
     note_ending_signals();
@@ -96,9 +96,9 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     recording.replay();
     shown?;
     Ok(match (own_end, asked_to_end()) {
-        (Some(status), _) => status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1),
-        (None, Some(signal)) => 128 + u8::try_from(signal).unwrap_or(0),
-        (None, None) => 0,
+        (Some(status), _) => status.into(),
+        (None, Some(signal)) => Ended::Signalled(signal),
+        (None, None) => Ended::with(0),
     })
 }
 

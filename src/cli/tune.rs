@@ -94,7 +94,7 @@ const BINDERS: [&str; 4] = ["OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", 
 ///
 /// # Errors
 /// When the program or the profile cannot be used, or the program failed.
-pub fn run(args: Args) -> Result<u8, Failure> {
+pub fn run(args: Args) -> Result<Ended, Failure> {
     let started = Instant::now();
     something_to_race()?;
     let dir = ReportDir::new().map_err(|e| Failure::usage(format!("cannot make a directory for policies: {e}")))?;
@@ -180,12 +180,12 @@ fn recorded(args: &Args) -> Result<PathBuf, Failure> {
     let finished = timed_run::run(command, false).map_err(|e| failed(&e))?;
     if let Some(signal) = crate::launch::signals::asked_to_end() {
         let message = format!("stopped by signal {signal} while it profiled the program");
-        return Err(Failure { exit: Ended::Signalled(signal).code(), message });
+        return Err(Failure { end: Ended::Signalled(signal), message });
     }
     if finished.ended != Ended::Exited(0) && !(args.ignore_status && matches!(finished.ended, Ended::Exited(_))) {
         let errors = String::from_utf8_lossy(&finished.errors);
         let message = format!("while it was profiled, the program {}\n{}", finished.ended, errors.trim_end());
-        return Err(Failure { exit: finished.ended.code(), message });
+        return Err(Failure { end: Ended::with(finished.ended.code()), message });
     }
     Ok(PROFILE.into())
 }
@@ -304,7 +304,7 @@ fn correction(model: &Model, rows: &[Row]) -> Result<Option<Correction>, Failure
     })
 }
 
-fn conclude(args: &Args, entrants: &Entrants, raced: &Raced, profile: &Path, seed: u64) -> Result<u8, Failure> {
+fn conclude(args: &Args, entrants: &Entrants, raced: &Raced, profile: &Path, seed: u64) -> Result<Ended, Failure> {
     let model = &entrants.model;
     let prediction = model.predict(1.0)?;
     let samples = &raced.measured.samples;
@@ -350,10 +350,10 @@ fn conclude(args: &Args, entrants: &Entrants, raced: &Raced, profile: &Path, see
     }
     match &raced.measured.ending {
         Ending::Complete if !some => Err(nothing_timed(args, profile)),
-        Ending::Complete => Ok(0),
+        Ending::Complete => Ok(Ended::with(0)),
         Ending::Interrupted(signal) => {
             say(format!("stopped by signal {signal}"));
-            Ok(Ended::Signalled(*signal).code())
+            Ok(Ended::Signalled(*signal))
         }
         Ending::Failed(failure) => Err(failure.clone()),
     }

@@ -8,7 +8,7 @@ use crate::apply::given::Started;
 use crate::apply::verify::{Answer, ReportDir, judge};
 use crate::cli::input::PlacedProgram;
 use crate::cli::output;
-use crate::launch::exit::{Failure, show};
+use crate::launch::exit::{Ended, Failure, show};
 use crate::report::verification;
 
 /// Exit status when a page is off plan, an object was not found, or the run could not be checked.
@@ -42,7 +42,7 @@ pub struct Args {
 ///
 /// # Errors
 /// When the program could not be run placed, or the answer not be written.
-pub fn run(args: Args) -> Result<u8, Failure> {
+pub fn run(args: Args) -> Result<Ended, Failure> {
     let prepared = args.placed.prepare(args.quiet)?;
     let dir = ReportDir::new().map_err(|e| Failure::usage(format!("cannot make a directory for the report: {e}")))?;
     let started = Started::now(&prepared.executable.elf, &prepared.policy);
@@ -54,7 +54,7 @@ pub fn run(args: Args) -> Result<u8, Failure> {
     let (program, policy) = (prepared.executable.path.to_string_lossy(), args.placed.policy.to_string_lossy());
     let exit_status = ended.code();
     write_json(&args, &Answer { program: &program, policy: &policy, exit_status, outcome: &outcome })?;
-    Ok(if outcome.ok { exit_status } else { EXIT_OFF_PLAN })
+    Ok(if outcome.ok { ended } else { Ended::with(EXIT_OFF_PLAN) })
 }
 
 fn write_json(args: &Args, answer: &Answer<'_>) -> Result<(), String> {

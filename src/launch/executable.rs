@@ -306,7 +306,7 @@ pub fn hex(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::launch::exit::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND};
+    use crate::launch::exit::{EXIT_CANNOT_EXECUTE, EXIT_NOT_FOUND, Ended};
 
     #[test]
     fn the_interpreter_of_a_script() {
@@ -324,9 +324,9 @@ mod tests {
 
     #[test]
     fn refusals_have_the_shells_status() {
-        assert_eq!(check(OsStr::new("/nonexistent/x")).unwrap_err().exit, EXIT_NOT_FOUND);
-        assert_eq!(check(OsStr::new("numamma-no-such-program")).unwrap_err().exit, EXIT_NOT_FOUND);
-        assert_eq!(check(OsStr::new("/tmp")).unwrap_err().exit, EXIT_CANNOT_EXECUTE);
-        assert_eq!(check(OsStr::new("/etc/passwd")).unwrap_err().exit, EXIT_CANNOT_EXECUTE);
+        assert_eq!(check(OsStr::new("/nonexistent/x")).unwrap_err().end, Ended::with(EXIT_NOT_FOUND));
+        assert_eq!(check(OsStr::new("numamma-no-such-program")).unwrap_err().end, Ended::with(EXIT_NOT_FOUND));
+        assert_eq!(check(OsStr::new("/tmp")).unwrap_err().end, Ended::with(EXIT_CANNOT_EXECUTE));
+        assert_eq!(check(OsStr::new("/etc/passwd")).unwrap_err().end, Ended::with(EXIT_CANNOT_EXECUTE));
     }
 }

@@ -66,6 +66,17 @@ pub fn out_of_memory(bytes: usize) -> ! {
     }
 }
 
+/// Ends this process by the signal that ended the program, as a shell or another parent expects that looks whether it
+/// was Ctrl-C. Returns the exit status where there was no signal, or where this one does not end the process: the
+/// first of a container.
+pub fn end_as(ended: Ended) -> u8 {
+    let _ = io::stdout().flush();
+    if let Ended::Signalled(signal) = ended {
+        signals::end_by(signal);
+    }
+    ended.code()
+}
+
 /// Waits until the child `pid` has ended; `None` when it is no child that can be waited for. Allocates nothing.
 fn wait_for(pid: libc::pid_t) -> Option<Ended> {
     let mut status = 0;
@@ -130,6 +141,11 @@ impl Ended {
         }
     }
 
+    /// With an exit status.
+    pub fn with(code: u8) -> Ended {
+        Ended::Exited(code.into())
+    }
+
     /// Exit status for a shell: the code, or 128 + signal; 0 where there is none.
     pub fn code(self) -> u8 {
         match self {
@@ -158,12 +174,13 @@ impl fmt::Display for Ended {
     }
 }
 
-/// A command that failed: the diagnostic and the exit status.
+/// A command that failed: the diagnostic, and how it ends.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// Exit status of this process: [`EXIT_FAILURE`], [`EXIT_USAGE`], [`EXIT_CANNOT_EXECUTE`] or [`EXIT_NOT_FOUND`].
-    pub exit: u8,
+    /// How this process ends: with [`EXIT_FAILURE`], [`EXIT_USAGE`], [`EXIT_CANNOT_EXECUTE`], [`EXIT_NOT_FOUND`] or the
+    /// status of a program, or by the signal that asked it to.
+    pub end: Ended,
     /// One line.
     pub message: String,
 }
@@ -171,28 +188,28 @@ pub struct Failure {
 impl Failure {
     /// A command line or input that cannot be used.
     pub fn usage(message: impl Into<String>) -> Failure {
-        Failure { exit: EXIT_USAGE, message: message.into() }
+        Failure { end: Ended::with(EXIT_USAGE), message: message.into() }
     }
 
     /// A command that could not do its work, with inputs that can be used.
     pub fn of_work(message: impl Into<String>) -> Failure {
-        Failure { exit: EXIT_FAILURE, message: message.into() }
+        Failure { end: Ended::with(EXIT_FAILURE), message: message.into() }
     }
 
     /// A program that cannot be executed.
     pub fn cannot_execute(message: impl Into<String>) -> Failure {
-        Failure { exit: EXIT_CANNOT_EXECUTE, message: message.into() }
+        Failure { end: Ended::with(EXIT_CANNOT_EXECUTE), message: message.into() }
     }
 
     /// The error of execve(2), or of spawning `program`.
     pub fn of_exec(program: &Path, error: &io::Error) -> Failure {
         let exit = if error.kind() == io::ErrorKind::NotFound { EXIT_NOT_FOUND } else { EXIT_CANNOT_EXECUTE };
-        Failure { exit, message: format!("{}: cannot execute: {error}", program.display()) }
+        Failure { end: Ended::with(exit), message: format!("{}: cannot execute: {error}", program.display()) }
     }
 
     /// A program that does not exist.
     pub fn not_found(message: impl Into<String>) -> Failure {
-        Failure { exit: EXIT_NOT_FOUND, message: message.into() }
+        Failure { end: Ended::with(EXIT_NOT_FOUND), message: message.into() }
     }
 }
 

@@ -250,6 +250,20 @@ pub fn survive_file_limit() {
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
+/// Ends this process by `signal`, without a core dump. Returns if it does not.
+pub fn end_by(signal: libc::c_int) {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: calls with numbers, and with a set that sigemptyset initialises.
+    unsafe {
+        libc::prctl(libc::PR_SET_DUMPABLE, 0);
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), signal);
+        libc::signal(signal, libc::SIG_DFL);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
+        libc::raise(signal);
+    }
+}
+
 /// Whether a descriptor is open on /dev/null, and not on a pipe made for the program. Async-signal-safe.
 fn is_dev_null(fd: libc::c_int) -> bool {
     // SAFETY: an all-zero stat is valid, and fstat only writes to it.

@@ -104,7 +104,7 @@ fn keys_on_a_terminal() {
     // SAFETY: the child has not been waited for.
     unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
     read_until(&mut person, &mut seen, LEAVE);
-    assert_eq!(child.wait().expect("it ends").code(), Some(128 + libc::SIGTERM));
+    assert_eq!(child.wait().expect("it ends").signal(), Some(libc::SIGTERM));
     assert_eq!(left_behind(&dir), [""; 0]);
 }
 
@@ -128,7 +128,7 @@ fn a_terminal_that_is_closed_ends_the_program() {
         drop((c, side));
         read_until(&mut person, &mut String::new(), "steps.c:");
         drop(person);
-        assert_eq!(soon(&mut child).code(), Some(128 + libc::SIGHUP), "{leads} {errors}");
+        assert_eq!(soon(&mut child).signal(), Some(libc::SIGHUP), "{leads} {errors}");
         assert_eq!(left_behind(&dir), [""; 0]);
         let pid = std::fs::read_to_string(dir.join("pid")).expect("the shell started");
         // SAFETY: no signal is sent.
@@ -147,7 +147,7 @@ fn a_key_that_was_sent_in_part_keeps_no_signal_from_ending_the_command() {
     std::thread::sleep(Duration::from_millis(500));
     // SAFETY: the child has not been waited for.
     unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
-    assert_eq!(soon(&mut child).code(), Some(128 + libc::SIGTERM));
+    assert_eq!(soon(&mut child).signal(), Some(libc::SIGTERM));
 }
 
 /// What a shell prints into a terminal while the screen is on, with `stdin` if there is one.

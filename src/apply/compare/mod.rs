@@ -181,7 +181,7 @@ fn judged(plan: &Plan, candidate: &Candidate, round: u32, f: Finished) -> Result
     if !errors.trim().is_empty() {
         message += &format!(". The end of its stderr:\n{}", errors.trim_end());
     }
-    Err(Ending::Failed(Failure { exit: f.ended.code(), message }))
+    Err(Ending::Failed(Failure { end: Ended::with(f.ended.code()), message }))
 }
 
 /// What the policy did not place in the warm-up: times of such runs say nothing about the policy.
