@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use numamma_kernel::userfault::Userfault;
@@ -38,7 +39,12 @@ struct Program {
 
 impl Program {
     fn new(name: &str) -> Program {
-        let dir = Scratch::new(&format!("faulted-{name}"));
+        Program::within(name, name)
+    }
+
+    /// The program in a directory of its own.
+    fn within(directory: &str, name: &str) -> Program {
+        let dir = Scratch::new(&format!("faulted-{directory}"));
         let source = format!("preloads/faulted/{name}.c");
         let path = compile("gcc", &source, dir.join(name), &["-O1", "-g", "-pthread"]);
         Program { dir, path }
@@ -177,6 +183,39 @@ fn children_that_change_their_address_space_at_once_go_on() {
         let ran = program.profile(SHORT, options, &[]);
         assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), "failures 0\n"), "{}", ran.stderr);
     }
+}
+
+/// The kernel migrates pages, for compaction or NUMA balancing, while the sampler moves them. Of pages that it moved
+/// then, and did not count as moved, the program saw zeros.
+#[test]
+fn pages_that_the_kernel_migrates_meanwhile_keep_their_contents() {
+    const ROUNDS: usize = 3;
+    const AT_ONCE: usize = 3;
+    const COMPACT: &str = "/proc/sys/vm/compact_memory";
+    if is_refused("migration in windows") || std::fs::write(COMPACT, "1").is_err() {
+        return eprintln!("migration in windows is left out: {COMPACT} cannot be written here");
+    }
+    let ended = AtomicBool::new(false);
+    let wrong: Vec<String> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                let _ = std::fs::write(COMPACT, "1");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let all = (0..AT_ONCE).map(|number| {
+            scope.spawn(move || {
+                let program = Program::within(&format!("migrated-{number}"), "children");
+                let runs = (0..ROUNDS).map(|_| program.profile(SHORT, &[], &[]));
+                runs.filter(|ran| ran.stdout != "failures 0\n").map(|ran| ran.stdout + &ran.stderr).collect::<Vec<_>>()
+            })
+        });
+        let all: Vec<_> = all.collect();
+        let wrong = all.into_iter().flat_map(|thread| thread.join().unwrap_or(vec!["panic".into()])).collect();
+        ended.store(true, Ordering::Relaxed);
+        wrong
+    });
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use numamma_channel::layout::SLOTS;
 use numamma_hook::sys::PAGE;
 use numamma_kernel::maps;
-use numamma_kernel::userfault::{Refusal, Run, Userfault, present_runs};
+use numamma_kernel::userfault::{Refusal, Run, Userfault, has_page, present_runs};
 
 use super::excluded::{can_move, parts};
 use super::pages::{HUGE, Pages};
@@ -216,10 +216,12 @@ fn arm_run(serving: &mut Serving<'_>, index: usize, run: &Run, counts: &mut Coun
         pages.set_huge(at, end);
     }
     while at < end {
-        let fault = serving.fault;
+        let (fault, pagemap) = (serving.fault, serving.pagemap);
         let Some(pages) = serving.pages.get_mut(index).filter(|pages| !pages.changed) else { return };
         let step = ((at / STEP + 1) * STEP).min(end) - at;
-        let (moved, error) = fault.move_pages(pages.side(at), at, step, true);
+        let (counted, error) = fault.move_pages(pages.side(at), at, step, true);
+        let moved =
+            if error.is_some() { counted + uncounted(pages, pagemap, at + counted, at + step) } else { counted };
         pages.set_away(at, at + moved, true);
         counts.armed += (moved / PAGE) as u64;
         at += moved;
@@ -239,4 +241,11 @@ fn arm_run(serving: &mut Serving<'_>, index: usize, run: &Run, counts: &mut Coun
         }
         while serving.answer() {}
     }
+}
+
+/// Bytes from `at` on that were moved, too, when moving pages up to `end` failed. Linux 6.18 moves pages in batches, and
+/// where the kernel migrates pages meanwhile (compaction) a batch may have moved that its count leaves out: the next
+/// call finds pages where these should go (EEXIST).
+fn uncounted(pages: &Pages, pagemap: c_int, at: usize, end: usize) -> usize {
+    (at..end).step_by(PAGE).take_while(|page| has_page(pagemap, pages.side(*page))).count() * PAGE
 }
