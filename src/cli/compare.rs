@@ -41,10 +41,10 @@ use crate::report::units::plural;
 ///
 /// The program's stdout is not shown, only compared between policies. Its stdin
 /// is empty unless it is redirected from a file, which every run then reads from
-/// the beginning. Ctrl-C ends it and shows what was measured.
+/// the beginning. Ctrl-C shows what was measured, and ends it by its signal.
 ///
-/// Exit status: 0 when all runs were made, the program's own if it failed, 130
-/// after Ctrl-C, 2 if the command line or a policy cannot be used.
+/// Exit status: 0 when all runs were made, the program's own if it failed
+/// (128 + signal), 2 if the command line or a policy cannot be used.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment, override_usage = "numamma compare [OPTIONS] [--] PROGRAM [ARGS]...")]
 pub struct Args {

@@ -25,7 +25,7 @@ use super::output::{of_program, print, terminal_size};
 use super::time_option;
 use crate::launch::exit::{Ended, Failure, say};
 use crate::launch::invocation::with_signals_at_start;
-use crate::launch::signals::{asked_to_end, note_ending_signals, note_hang_up};
+use crate::launch::signals;
 use crate::profile::summary::Summary;
 use crate::report::live::{self, Before, Frame};
 use crate::report::{AccessFilter, Options, Sort, View};
@@ -89,16 +89,15 @@ pub struct Args {
 pub fn run(args: Args) -> Result<Ended, Failure> {
     let batch = args.batch || !io::stdout().is_terminal();
     let mut recording = Recording::start(&args, batch).map_err(|e| format!("cannot start the recording: {e}"))?;
-    note_ending_signals();
     let shown = if batch { in_batches(&args, &mut recording) } else { on_screen(&args, &mut recording) };
     let own_end = recording.ended();
     recording.end();
     recording.replay();
     shown?;
-    Ok(match (own_end, asked_to_end()) {
-        (Some(status), _) => status.into(),
-        (None, Some(signal)) => Ended::Signalled(signal),
-        (None, None) => Ended::with(0),
+    Ok(match own_end {
+        Some(status) => status.into(),
+        None if recording.closed => Ended::Signalled(libc::SIGHUP),
+        None => Ended::with(0),
     })
 }
 
@@ -111,6 +110,8 @@ struct Recording {
     status: Option<ExitStatus>,
     /// A program was started, and ends with this.
     started: bool,
+    /// The terminal of the screen was closed.
+    closed: bool,
 }
 
 impl Recording {
@@ -130,8 +131,12 @@ impl Recording {
         }
         let kept = if batch { None } else { Some(off_screen(&mut command).map_err(error)?) };
         with_signals_at_start(&mut command);
-        let recorder = command.spawn().map_err(error)?;
-        Ok(Recording { recorder, dir, kept, status: None, started: args.pid.is_empty() })
+        signals::hold_signals();
+        let recorder = command.spawn();
+        // What is sent to this process alone is for the program: when that ends, so does this.
+        signals::forward_signals(recorder.as_ref().map_or(0, |recorder| recorder.id() as i32));
+        let recorder = recorder.map_err(error)?;
+        Ok(Recording { recorder, dir, kept, status: None, started: args.pid.is_empty(), closed: false })
     }
 
     fn profile(&self) -> PathBuf {
@@ -141,6 +146,7 @@ impl Recording {
     /// How the recorder, and so the program, ended; none while it runs.
     fn ended(&mut self) -> Option<ExitStatus> {
         self.status = self.status.or_else(|| self.recorder.try_wait().ok().flatten());
+        self.status.inspect(|_| signals::forget_child());
         self.status
     }
 
@@ -170,9 +176,9 @@ impl Recording {
         }
     }
 
-    /// Whether to go on: neither has the program ended nor was this process asked to.
+    /// Whether to go on: the program has not ended.
     fn goes_on(&mut self) -> bool {
-        self.ended().is_none() && asked_to_end().is_none()
+        self.ended().is_none()
     }
 }
 
@@ -296,7 +302,7 @@ fn on_screen(args: &Args, recording: &mut Recording) -> Result<(), Failure> {
     let _ = ratatui::try_restore();
     match shown {
         // The screen can be drawn or the keys read first.
-        Err(_) if keys.next(Duration::ZERO) == Input::Closed => note_hang_up(),
+        Err(_) if keys.next(Duration::ZERO) == Input::Closed => recording.closed = true,
         shown => shown.map_err(unusable)?,
     }
     Ok(())
@@ -325,7 +331,7 @@ fn interact(
             }
             Input::Nothing => {}
             Input::Closed => {
-                note_hang_up();
+                recording.closed = true;
                 return Ok(());
             }
         }

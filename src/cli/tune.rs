@@ -52,7 +52,7 @@ use crate::topology::Topology;
 ///
 /// Exit status: 0 when the race was run to its end, 1 where there is nothing to
 /// race (one node with memory) or the budget allows no timed run, the program's
-/// own if it failed, 130 after Ctrl-C, 2 if the command line cannot be used.
+/// own if it failed (128 + signal), 2 if the command line cannot be used.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment, override_usage = "numamma tune [OPTIONS] [--] PROGRAM [ARGS]...")]
 pub struct Args {

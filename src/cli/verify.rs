@@ -16,8 +16,8 @@ const EXIT_OFF_PLAN: u8 = 1;
 
 /// Run a program under a policy and check every page against the plan
 ///
-/// Exit status: 1 if a page is off plan, an object of the policy was not found or the program died before
-/// it could be checked; otherwise the program's own. Pages that spilled to another node because theirs was full are
+/// Exit status: 1 if a page is off plan or an object of the policy was not found; otherwise it ends as the program does,
+/// by a signal, too, after which nothing may be checked. Pages that spilled to another node because theirs was full are
 /// counted and named, but do not change the exit status.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -54,7 +54,8 @@ pub fn run(args: Args) -> Result<Ended, Failure> {
     let (program, policy) = (prepared.executable.path.to_string_lossy(), args.placed.policy.to_string_lossy());
     let exit_status = ended.code();
     write_json(&args, &Answer { program: &program, policy: &policy, exit_status, outcome: &outcome })?;
-    Ok(if outcome.ok { ended } else { Ended::with(EXIT_OFF_PLAN) })
+    // A program that died before it could be checked is a failed check, too.
+    Ok(if outcome.ok || matches!(ended, Ended::Signalled(_)) { ended } else { Ended::with(EXIT_OFF_PLAN) })
 }
 
 fn write_json(args: &Args, answer: &Answer<'_>) -> Result<(), String> {

@@ -13,9 +13,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 /// Signals that a parent forwards to the program it waits for, besides the real-time ones: those that a process may be
-/// sent and that would end it. Not among them are SIGABRT and the signals of errors, which say something about the
-/// process that gets them, and SIGXFSZ, see [`survive_file_limit`].
-const FORWARDED: [libc::c_int; 14] = [
+/// sent and that would end it. Not among them are the signals of errors, which say something about the process that gets
+/// them, but for SIGABRT, which watchdogs send; and SIGXFSZ, see [`survive_file_limit`].
+const FORWARDED: [libc::c_int; 15] = [
+    libc::SIGABRT,
     libc::SIGINT,
     libc::SIGTERM,
     libc::SIGHUP,
@@ -103,23 +104,22 @@ pub fn wait_for_children() {
 }
 
 /// The signal that asked this process to end since [`forward_signals`] or [`note_ending_signals`] was called, if one
-/// did.
+/// did that the program has not sent itself.
 pub fn asked_to_end() -> Option<i32> {
     Some(ENDED_BY.load(Ordering::SeqCst)).filter(|s| *s != 0)
 }
 
-/// The terminal was closed, which [`asked_to_end`] gives as a SIGHUP. Its foreground processes get none where another
-/// process is the session leader, and this one may ignore it.
-pub fn note_hang_up() {
-    let _ = ENDED_BY.compare_exchange(0, libc::SIGHUP, Ordering::SeqCst, Ordering::SeqCst);
-}
-
 extern "C" fn forward(signal: libc::c_int, info: *mut libc::siginfo_t, _context: *mut libc::c_void) {
-    if ENDING.contains(&signal) {
+    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
+    let info = unsafe { &*info };
+    let child = CHILD.load(Ordering::SeqCst);
+    // SAFETY: such a signal has a sender.
+    let is_of_child = child > 0 && has_sender(info) && unsafe { info.si_pid() } == child;
+    if ENDING.contains(&signal) && !is_of_child {
         ENDED_BY.store(signal, Ordering::SeqCst);
     }
-    // SAFETY: the kernel passes a valid siginfo to an SA_SIGINFO handler.
-    unsafe { send_on(signal, &*info) };
+    // SAFETY: as above.
+    unsafe { send_on(signal, info) };
 }
 
 /// Forwards a signal and stops this process, as the signal would without this handler.
@@ -143,7 +143,8 @@ extern "C" fn forward_and_stop(signal: libc::c_int, info: *mut libc::siginfo_t, 
 /// it finds its process id there. Only the kernel may say that a signal comes from kill or tgkill (do_rt_sigqueueinfo
 /// of kernel/signal.c), so it arrives as one of sigqueue. Async-signal-safe; errno stays.
 ///
-/// What the child itself sends, to its parent or to its whole process group, is not sent back.
+/// What the child itself sends, to its parent or to its whole process group, is not sent back; nor is what this process
+/// sends itself, as abort(3) does.
 ///
 /// # Safety
 /// `info` comes from the kernel.
@@ -153,11 +154,11 @@ unsafe fn send_on(signal: libc::c_int, info: &libc::siginfo_t) {
     if child <= 0 || info.si_code > 0 && !is_for_session_leader(signal, info) {
         return;
     }
-    let has_sender = matches!(info.si_code, libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE | libc::SI_MESGQ);
+    let has_sender = has_sender(info);
     // SAFETY: such a signal has a sender. errno is this thread's. Both calls are async-signal-safe, and the child is
     // not reaped while CHILD is set.
     unsafe {
-        if has_sender && info.si_pid() == child {
+        if has_sender && (info.si_pid() == child || info.si_pid() == libc::getpid()) {
             return;
         }
         let errno = *libc::__errno_location();
@@ -168,6 +169,11 @@ unsafe fn send_on(signal: libc::c_int, info: &libc::siginfo_t) {
         }
         *libc::__errno_location() = errno;
     }
+}
+
+/// Whether a process sent the signal.
+fn has_sender(info: &libc::siginfo_t) -> bool {
+    matches!(info.si_code, libc::SI_USER | libc::SI_TKILL | libc::SI_QUEUE | libc::SI_MESGQ)
 }
 
 /// Whether the kernel sent a signal to this process alone because it leads the session of a terminal that was closed:
@@ -251,16 +257,22 @@ pub fn survive_file_limit() {
 }
 
 /// Ends this process by `signal`, without a core dump. Returns if it does not.
+///
+/// By system calls: the C library keeps two real-time signals for itself, and refuses them.
 pub fn end_by(signal: libc::c_int) {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: calls with numbers, and with a set that sigemptyset initialises.
+    /// Bytes of the kernel's set of signals, and of its `struct sigaction`.
+    const SET: usize = 8;
+    const ACTION: usize = 32;
+    let (default, all, none) = ([0_u64; ACTION / 8], u64::MAX, 0_u64);
+    let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: calls with numbers, and with structures of zeros of the size that the kernel reads.
     unsafe {
         libc::prctl(libc::PR_SET_DUMPABLE, 0);
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::sigaddset(set.as_mut_ptr(), signal);
-        libc::signal(signal, libc::SIG_DFL);
-        libc::pthread_sigmask(libc::SIG_UNBLOCK, set.as_ptr(), ptr::null_mut());
-        libc::raise(signal);
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core);
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const all, ptr::null_mut::<u64>(), SET);
+        libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null_mut::<u64>(), SET);
+        libc::kill(libc::getpid(), signal);
+        libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, ptr::null_mut::<u64>(), SET);
     }
 }
 

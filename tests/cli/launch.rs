@@ -187,7 +187,7 @@ fn a_signal_that_ends_the_program_ends_the_command() {
         let kill = ["kill".to_owned(), signal.to_string()];
         let bare = run(plain(dir.join("behave")).args(&kill).current_dir(&dir));
         assert_eq!(bare.signal(), Some(signal));
-        for command in &COMMANDS[..5] {
+        for command in &COMMANDS[..6] {
             let ran = run(numamma(command).current_dir(&dir).args(["--", "./behave"]).args(&kill));
             assert_eq!(ran.signal(), Some(signal), "{command:?}: {ran:?}");
         }

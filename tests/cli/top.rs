@@ -108,6 +108,26 @@ fn keys_on_a_terminal() {
     assert_eq!(left_behind(&dir), [""; 0]);
 }
 
+/// What is sent to the command is for the program, which may need time for it, and ends as it wants.
+#[test]
+fn a_program_that_handles_a_signal_ends_as_it_wants() {
+    for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGUSR1] {
+        let dir = Scratch::new("top-handled");
+        let script =
+            format!("trap 'sleep 1; echo > saved; exit 7' {signal}; echo > ready; while :; do sleep 0.1; done");
+        let mut c = top(&dir, &["--batch", "-d", "500ms", "--", "sh", "-c", &script]);
+        let mut child = c.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("numamma starts");
+        while !dir.join("ready").exists() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // SAFETY: the child has not been waited for.
+        unsafe { libc::kill(child.id() as i32, signal) };
+        assert_eq!(soon(&mut child).code(), Some(7), "{signal}");
+        assert!(dir.join("saved").exists(), "{signal}");
+        assert_eq!(left_behind(&dir), [""; 0]);
+    }
+}
+
 /// Each case: whether the command leads the session of the terminal, so that it gets a SIGHUP, and whether its stderr
 /// is the terminal, too.
 #[test]

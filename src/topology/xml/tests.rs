@@ -174,6 +174,10 @@ fn what_is_written_is_read_again() {
     assert_eq!((plain.latency_source, plain.latency.clone()), (Source::Slit, Model::of(&topology).latency));
     let (second, last) = (Cache { bytes: 1 << 20, cpus: 2 }, Cache { bytes: 24 << 20, cpus: 4 });
     assert_eq!(plain.caches, Caches { second, last, source: CacheSource::Described });
+    // hwloc complains of objects that are not in the order of their first CPUs.
+    let text = write(&topology, &cpus, None, None);
+    let second: Vec<&str> = text.split("type=\"L2Cache\" cpuset=\"").skip(1).map(|rest| &rest[..10]).collect();
+    assert_eq!(second, ["0x00000011", "0x00000022", "0x00000044", "0x00000088"]);
     // A kernel that lists no packages, cores and caches.
     let bare = model(&write(&topology, &Cpus::default(), None, None));
     assert_eq!((bare.nodes, bare.caches), (plain.nodes, Caches::UNKNOWN));

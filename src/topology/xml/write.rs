@@ -97,7 +97,7 @@ fn within(inner: &[u32], outer: &[u32]) -> bool {
 }
 
 impl Object {
-    /// Puts `object` inside the smallest object that contains its CPUs. An object that overlaps another one only
+    /// Puts `object` inside the smallest object that contains its CPUs, by the first of them, as hwloc expects it. An object that overlaps another one only
     /// partly is left out, and so is a group with the same CPUs as its parent.
     fn insert(&mut self, object: Object) {
         if object.kind == "Group" && object.cpus.len() == self.cpus.len() {
@@ -106,7 +106,10 @@ impl Object {
         match self.inside.iter_mut().find(|o| o.cpus.iter().any(|cpu| object.cpus.binary_search(cpu).is_ok())) {
             Some(outer) if within(&object.cpus, &outer.cpus) => outer.insert(object),
             Some(_) => {}
-            None => self.inside.push(object),
+            None => {
+                let at = self.inside.partition_point(|o| o.cpus.first() < object.cpus.first());
+                self.inside.insert(at, object);
+            }
         }
     }
 
