@@ -21,6 +21,7 @@ use crate::apply::tune::{self, Limits, Raced};
 use crate::apply::verify::ReportDir;
 use crate::detect::{self, Pattern};
 use crate::launch::exit::{Ended, Failure, say};
+use crate::launch::invocation::with_signals_at_start;
 use crate::profile::summary::Summary;
 use crate::report::tuning::{Row, Tuned};
 use crate::topology::Topology;
@@ -176,6 +177,7 @@ fn recorded(args: &Args) -> Result<PathBuf, Failure> {
     }
     let mut command = Command::new(std::env::current_exe().map_err(|e| failed(&e))?);
     command.args(["profile", "--quiet", "--output", PROFILE, "--"]).args(&args.command);
+    with_signals_at_start(&mut command);
     crate::launch::signals::forward_signals(0);
     let finished = timed_run::run(command, false).map_err(|e| failed(&e))?;
     if let Some(signal) = crate::launch::signals::asked_to_end() {

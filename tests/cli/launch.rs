@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{
     self, NUMAMMA, Policy, Ran, Scratch, compile, leads_session, numamma, plain, preload, run, soon, source, terminal,
+    with_default_signals,
 };
 
 /// Exit status of the program, which no command uses for itself.
@@ -185,10 +186,12 @@ fn a_signal_that_ends_the_program_ends_the_command() {
     let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGKILL, libc::SIGSEGV, libc::SIGPIPE, libc::SIGXFSZ, 45];
     for signal in signals {
         let kill = ["kill".to_owned(), signal.to_string()];
-        let bare = run(plain(dir.join("behave")).args(&kill).current_dir(&dir));
+        let bare = run(with_default_signals(plain(dir.join("behave")).args(&kill).current_dir(&dir)));
         assert_eq!(bare.signal(), Some(signal));
         for command in &COMMANDS[..6] {
-            let ran = run(numamma(command).current_dir(&dir).args(["--", "./behave"]).args(&kill));
+            let mut started = numamma(command);
+            started.current_dir(&dir).args(["--", "./behave"]).args(&kill);
+            let ran = run(with_default_signals(&mut started));
             assert_eq!(ran.signal(), Some(signal), "{command:?}: {ran:?}");
         }
     }

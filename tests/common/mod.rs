@@ -25,7 +25,10 @@ pub use build::{compile, compile_in, libomp, program, root, source};
 pub use order::{alone, beside_others};
 pub use policy::Policy;
 pub use report::{json_file, number, object, objects};
-pub use run::{NUMAMMA, Ran, exists, needs, numamma, placed, plain, preload, run, run_within, skipped, text, wait};
+pub use run::{
+    NUMAMMA, Ran, exists, needs, numamma, placed, plain, preload, run, run_within, skipped, text, wait,
+    with_default_signals,
+};
 pub use scratch::Scratch;
 pub use terminal::{leads_session, soon, terminal};
 pub use traced::Tracing;

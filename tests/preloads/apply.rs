@@ -110,7 +110,7 @@ fn a_program_that_dies_is_not_verified() {
     let program = compile("objects", "objects_dies", &[]);
     let policy = policy("dies.toml", &OBJECTS.replace("\"objects\"", "\"objects_dies\""));
     let out = under("verify", &policy, &["--json"], &program, &["abort"]);
-    assert_eq!(out.code(), Some(1));
+    assert_eq!(out.signal(), Some(libc::SIGABRT));
     assert!(out.stderr.contains("killed by signal 6"), "{}", out.stderr);
     assert!(out.stdout.contains("\"exit_status\": 134"), "{}", out.stdout);
 }

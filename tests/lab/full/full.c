@@ -1,6 +1,9 @@
-/* full N: fills node 1 but for N MiB, says so and waits (the neighbour).
- * full: allocates and writes objects of 4 to 24 MiB, prints their sum, and the line of each in numa_maps. */
+/* full N: fills node 1 and says so (the neighbour). When the file `go` is there, it gives N MiB back, makes the file
+ * `given` and waits.
+ * full: with $NEIGHBOUR it asks for that first, when what started it has its memory already. Allocates and writes
+ * objects of 4 to 24 MiB, prints their sum, and the line of each in numa_maps. */
 #define _GNU_SOURCE
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,9 +44,11 @@ static int neighbour(int rest) {
         chunks++;
     } while (node_of(p + MIB - PAGE) == NODE && chunks < 1024);
     /* The newest chunks are next to each other: an anonymous mapping goes below the one before. */
-    munmap(p, (size_t)rest * MIB);
-    printf("filled %d MiB\n", chunks - rest);
+    printf("filled %d MiB\n", chunks);
     fflush(stdout);
+    while (access("go", F_OK)) usleep(10000);
+    munmap(p, (size_t)rest * MIB);
+    close(creat("given", 0600));
     for (;;) pause();
 }
 
@@ -70,6 +75,10 @@ static void show(const char *name, char *p, size_t n) {
 
 int main(int argc, char **argv) {
     if (argc > 1) return neighbour(atoi(argv[1]));
+    if (getenv("NEIGHBOUR")) {
+        close(creat("go", 0600));
+        while (access("given", F_OK)) usleep(10000);
+    }
     size_t n = 24 * MIB, few = 16 * MIB, two = 4 * MIB;
     char *a = by_malloc(n), *b = by_mmap(few), *c = in_turn(two), *d = on_two(two), *small[SMALL];
     memset(a, 1, n);

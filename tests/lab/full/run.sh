@@ -7,13 +7,14 @@ run() {
     echo "=== $name"
     ./full 12 >filled &
     local neighbour=$!
+    export NEIGHBOUR=1
     until grep -q filled filled; do sleep 0.2; done
     "$@" 2>&1
     echo "status $?"
     if kill -0 $neighbour 2>/dev/null; then echo neighbour lives; else echo neighbour is dead; fi
     kill -9 $neighbour 2>/dev/null
     wait $neighbour 2>/dev/null
-    rm -f filled
+    rm -f filled go given
 }
 echo "=== bare"
 ./full
