@@ -75,7 +75,7 @@ fn node_pages(word: &str) -> Option<(u32, u64)> {
 }
 
 /// Processes that `pid` has started and that still run; none where the kernel does not list them.
-fn children(pid: u32) -> Vec<u32> {
+pub(super) fn children(pid: u32) -> Vec<u32> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     let lists = tasks.filter_map(|t| fs::read_to_string(t.ok()?.path().join("children")).ok());
     lists.flat_map(|l| l.split_whitespace().filter_map(|p| p.parse().ok()).collect::<Vec<_>>()).collect()

@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use super::residency::Residency;
+use super::residency::{Residency, children};
 use crate::launch::exit::{Ended, wait_unreaped};
 use crate::launch::signals;
 
@@ -193,8 +193,7 @@ impl Watch {
         }
         let now = Instant::now();
         if now >= *self.kill_at.get_or_insert(now + GRACE) {
-            // SAFETY: the child is reaped only after the watch, so the process id is still its own.
-            unsafe { libc::kill(self.pid as i32, libc::SIGKILL) };
+            kill_family(self.pid);
         }
     }
 
@@ -215,6 +214,15 @@ impl Watch {
         self.pause = (2 * self.pause).min(CHECK).max(PAUSE_PER_COUNT * now.elapsed());
         self.next_count = Instant::now() + self.pause;
     }
+}
+
+/// Kills the child `pid` and what it has started: a script or a recorder must not leave its program behind.
+fn kill_family(pid: u32) {
+    // SAFETY: signals to a process that this one has not reaped, or that a stopped one has started, and so cannot reap.
+    let send = |signal| unsafe { libc::kill(pid as i32, signal) };
+    send(libc::SIGSTOP);
+    children(pid).into_iter().for_each(kill_family);
+    send(libc::SIGKILL);
 }
 
 #[cfg(test)]
@@ -254,6 +262,22 @@ mod tests {
             Ok(r) => assert!(r.total() > 0),
             Err(reason) => assert!(reason.contains("numa_maps"), "{reason}"),
         }
+    }
+
+    #[test]
+    fn nothing_that_the_program_started_is_left() {
+        let (mut from, to) = io::pipe().unwrap();
+        let mut child = sh("sh -c 'sleep 60; :' & echo; wait").stdout(to).spawn().unwrap();
+        assert_eq!(from.read(&mut [0; 1]).unwrap(), 1);
+        let started = Instant::now();
+        while children(child.id()).iter().all(|sh| children(*sh).is_empty()) {
+            assert!(started.elapsed() < Duration::from_secs(20), "the shell starts sleep");
+        }
+        kill_family(child.id());
+        child.wait().unwrap();
+        // The pipe ends with the last process that has it.
+        assert_eq!(from.read(&mut [0; 1]).unwrap(), 0);
+        assert!(started.elapsed() < Duration::from_secs(30), "{:?}", started.elapsed());
     }
 
     #[test]
