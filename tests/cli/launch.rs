@@ -9,8 +9,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    self, NUMAMMA, Policy, Ran, Scratch, compile, leads_session, numamma, plain, preload, run, soon, source, terminal,
-    with_default_signals,
+    self, NUMAMMA, Policy, Ran, Scratch, compile, heeding, leads_session, numamma, plain, preload, run, soon, source,
+    terminal,
 };
 
 /// Exit status of the program, which no command uses for itself.
@@ -186,12 +186,12 @@ fn a_signal_that_ends_the_program_ends_the_command() {
     let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGKILL, libc::SIGSEGV, libc::SIGPIPE, libc::SIGXFSZ, 45];
     for signal in signals {
         let kill = ["kill".to_owned(), signal.to_string()];
-        let bare = run(with_default_signals(plain(dir.join("behave")).args(&kill).current_dir(&dir)));
+        let bare = run(heeding(plain(dir.join("behave"))).args(&kill).current_dir(&dir));
         assert_eq!(bare.signal(), Some(signal));
         for command in &COMMANDS[..6] {
-            let mut started = numamma(command);
+            let mut started = heeding(numamma(command));
             started.current_dir(&dir).args(["--", "./behave"]).args(&kill);
-            let ran = run(with_default_signals(&mut started));
+            let ran = run(&mut started);
             assert_eq!(ran.signal(), Some(signal), "{command:?}: {ran:?}");
         }
     }

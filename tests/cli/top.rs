@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{self, Scratch, leads_session, numamma, run, soon, terminal, with_default_signals};
+use crate::common::{self, Scratch, heeding, leads_session, numamma, run, soon, terminal};
 
 fn steps(dir: &Scratch) -> PathBuf {
     common::compile("gcc", "cli/profile/steps.c", dir.join("steps"), &["-O2", "-g", "-pthread"])
@@ -116,8 +116,8 @@ fn a_program_that_handles_a_signal_ends_as_it_wants() {
         let script =
             format!("trap 'sleep 1; echo > saved; exit 7' {signal}; echo > ready; while :; do sleep 0.1; done");
         let mut c = top(&dir, &["--batch", "-d", "500ms", "--", "sh", "-c", &script]);
-        with_default_signals(&mut c).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut child = c.spawn().expect("numamma starts");
+        c.stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = heeding(c).spawn().expect("numamma starts");
         while !dir.join("ready").exists() {
             std::thread::sleep(Duration::from_millis(10));
         }

@@ -26,8 +26,7 @@ pub use order::{alone, beside_others};
 pub use policy::Policy;
 pub use report::{json_file, number, object, objects};
 pub use run::{
-    NUMAMMA, Ran, exists, needs, numamma, placed, plain, preload, run, run_within, skipped, text, wait,
-    with_default_signals,
+    NUMAMMA, Ran, exists, heeding, needs, numamma, placed, plain, preload, run, run_within, skipped, text, wait,
 };
 pub use scratch::Scratch;
 pub use terminal::{leads_session, soon, terminal};

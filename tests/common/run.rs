@@ -56,17 +56,19 @@ pub fn numamma(args: &[&str]) -> Command {
     c
 }
 
-/// Takes back that SIGINT, SIGQUIT and SIGHUP are ignored, as a shell has it in the background and nohup does.
-pub fn with_default_signals(command: &mut Command) -> &mut Command {
-    let set_up = || {
-        for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP] {
-            // SAFETY: an async-signal-safe call, with the default action.
+/// The command with the default action of the signals that nohup, or a shell in the background, has ignored for what it
+/// starts.
+pub fn heeding(mut c: Command) -> Command {
+    let heed = || {
+        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
+            // SAFETY: the default action.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
         }
         Ok(())
     };
     // SAFETY: the closure makes async-signal-safe calls only.
-    unsafe { command.pre_exec(set_up) }
+    unsafe { c.pre_exec(heed) };
+    c
 }
 
 /// What a command wrote, and how it ended.

@@ -1,7 +1,6 @@
 //! Compiles programs, profiles them with the real command and reads the profile back.
 
 use std::collections::{HashMap, HashSet};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -9,7 +8,7 @@ use numamma::profile::file::Reader;
 use numamma::profile::records::*;
 
 use crate::common;
-pub use crate::common::{NUMAMMA, Ran, Scratch, numamma, plain, run, text, wait};
+pub use crate::common::{NUMAMMA, Ran, Scratch, heeding, numamma, plain, run, text, wait};
 
 /// Rate that gives some hundred samples in half a second and costs little in a slow virtual machine.
 pub const RATE: &str = "500";
@@ -31,21 +30,6 @@ pub fn profile(dir: &Path, options: &[&str], command: &[&str]) -> Command {
     c.current_dir(dir).args(output).args(options).arg("--").args(command);
     c.stdin(Stdio::null());
     heeding(c)
-}
-
-/// The command with the default action of the signals that nohup, or a shell in the background, has ignored for what it
-/// starts.
-pub fn heeding(mut c: Command) -> Command {
-    let heed = || {
-        for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT] {
-            // SAFETY: the default action.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
-        }
-        Ok(())
-    };
-    // SAFETY: the closure makes async-signal-safe calls only.
-    unsafe { c.pre_exec(heed) };
-    c
 }
 
 /// A profile, read record by record and checked for definitions before use.
