@@ -69,6 +69,22 @@ impl Program {
     }
 }
 
+/// Sizes near the largest number, of which those that a colour or whole pages make larger wrapped around: the array was
+/// cut to a page. The report of what was left took for ever.
+#[test]
+fn a_block_that_cannot_become_so_large_stays_as_it_is() {
+    let dir = Scratch::new("resized-too-large");
+    let flags = ["-O1", "-g", "-Wall", "-Wextra", "-Werror"];
+    let program = common::compile("cc", "hostile/stress/refused.c", dir.join("refused"), &flags);
+    assert_eq!(run(plain(&program)).success().stdout, "wrong 0\n");
+    for place in PLACES {
+        let policy = Policy::new().rule("function = [\"taken\"]", place).write(&dir, "refused.toml");
+        let mut command = placed(&program, &policy);
+        let ran = run(command.env("NUMAMMA_REPORT", dir.join("refused.json")));
+        assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), "wrong 0\n"), "{place}: {}", ran.stderr);
+    }
+}
+
 #[test]
 fn a_block_that_becomes_smaller_is_cut_and_not_copied() {
     let program = Program::new("cut");

@@ -102,7 +102,7 @@ const _: () = assert!(numamma_plan::check::MOST_PHASES < 1 << PLACING_BITS);
 /// to three pages.
 #[inline]
 fn wastes_pages(size: usize) -> bool {
-    let taken = size + size_of::<usize>();
+    let taken = size.saturating_add(size_of::<usize>());
     (PAGE..=3 * PAGE + PAGE / 4).contains(&taken) && 4 * size.next_multiple_of(PAGE) > 5 * taken
 }
 

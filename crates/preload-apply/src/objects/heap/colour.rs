@@ -22,10 +22,10 @@ pub fn is_possible(size: usize, align: usize) -> bool {
 }
 
 /// Pages of an array of `size` bytes that begins `colour` bytes behind its first page. Of one that is coloured, as many
-/// as with the largest colour, so that memory serves any array of the size again.
+/// as with the largest colour, so that memory serves any array of the size again. realloc may ask for any number of bytes.
 pub fn pages_of(size: usize, colour: u16) -> u64 {
     let before = if colour > 0 { MOST } else { 0 };
-    (size.max(1) + before).div_ceil(PAGE) as u64
+    size.max(1).saturating_add(before).div_ceil(PAGE) as u64
 }
 
 /// Pages of an array of `size` bytes that will be coloured.
@@ -49,6 +49,13 @@ pub fn of_page(base: usize) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_near_the_largest_number_have_more_pages_than_any_other() {
+        let most = usize::MAX.div_ceil(PAGE) as u64;
+        assert!((0..2 * PAGE).all(|less| pages_with_room(usize::MAX - less) >= most - 2));
+        assert_eq!((pages_of(0, 0), pages_of(PAGE + 1, 0), pages_of(PAGE + 129, 128)), (1, 2, 3));
+    }
 
     #[test]
     fn arrays_side_by_side_begin_at_all_places() {

@@ -56,8 +56,11 @@ enum Refusal {
 /// was. The caller copies objects of less than [`LEAST`], those that reach the size of a huge page, because they begin
 /// at a multiple of it from then on, and those that another rule claims which places them differently.
 pub fn grow(state: &'static State, old: &Object, size: usize, room: usize, rule: usize) -> Option<usize> {
+    if size > MAX_SIZE || sandbox::entered() {
+        return None;
+    }
     let becomes_huge = old.bytes() < HUGE && bytes_of(old, size) >= HUGE;
-    if (old.rule != NO_RULE && (old.bytes() < LEAST || becomes_huge)) || size > MAX_SIZE || sandbox::entered() {
+    if old.rule != NO_RULE && (old.bytes() < LEAST || becomes_huge) {
         return None;
     }
     // Their parts are memory areas of their own: the caller copies.
