@@ -22,7 +22,8 @@ pub fn is_possible(size: usize, align: usize) -> bool {
 }
 
 /// Pages of an array of `size` bytes that begins `colour` bytes behind its first page. Of one that is coloured, as many
-/// as with the largest colour, so that memory serves any array of the size again. realloc may ask for any number of bytes.
+/// as with the largest colour, so that memory serves any array of the size again. realloc may ask for any number of
+/// bytes.
 pub fn pages_of(size: usize, colour: u16) -> u64 {
     let before = if colour > 0 { MOST } else { 0 };
     size.max(1).saturating_add(before).div_ceil(PAGE) as u64
