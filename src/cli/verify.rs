@@ -16,9 +16,9 @@ const EXIT_OFF_PLAN: u8 = 1;
 
 /// Run a program under a policy and check every page against the plan
 ///
-/// Exit status: 1 if a page is off plan or an object of the policy was not found; otherwise it ends as the program does,
-/// by a signal, too, after which nothing may be checked. Pages that spilled to another node because theirs was full are
-/// counted and named, but do not change the exit status.
+/// Exit status: 1 if a page is off plan or an object of the policy was not found; otherwise it ends as the program
+/// does, by a signal, too, after which nothing may be checked. Pages that spilled to another node because theirs was
+/// full are counted and named, but do not change the exit status.
 #[derive(Debug, clap::Args)]
 #[command(
     after_long_help = crate::report::glossary::VERIFY,

@@ -243,8 +243,8 @@ fn arm_run(serving: &mut Serving<'_>, index: usize, run: &Run, counts: &mut Coun
     }
 }
 
-/// Bytes from `at` on that were moved, too, when moving pages up to `end` failed. Linux 6.18 moves pages in batches, and
-/// where the kernel migrates pages meanwhile (compaction) a batch may have moved that its count leaves out: the next
+/// Bytes from `at` on that were moved, too, when moving pages up to `end` failed. Linux 6.18 moves pages in batches.
+/// Where the kernel migrates pages meanwhile (compaction), a batch may have moved that its count leaves out: the next
 /// call finds pages where these should go (EEXIST).
 fn uncounted(pages: &Pages, pagemap: c_int, at: usize, end: usize) -> usize {
     (at..end).step_by(PAGE).take_while(|page| has_page(pagemap, pages.side(*page))).count() * PAGE
