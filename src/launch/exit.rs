@@ -66,9 +66,9 @@ pub fn out_of_memory(bytes: usize) -> ! {
     }
 }
 
-/// Ends this process by the signal that ended the program, as a shell or another parent expects that looks whether it
-/// was Ctrl-C. Returns the exit status where there was no signal, or where this one does not end the process: the
-/// first of a container.
+/// Ends this process as `ended` says, if that is by a signal: a shell ends a loop only where a command died of Ctrl-C.
+/// Returns the exit status where it is not by a signal, or where the signal does not end this process, as in the first
+/// process of a container.
 pub fn end_as(ended: Ended) -> u8 {
     let _ = io::stdout().flush();
     if let Ended::Signalled(signal) = ended {
@@ -178,8 +178,8 @@ impl fmt::Display for Ended {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// How this process ends: with [`EXIT_FAILURE`], [`EXIT_USAGE`], [`EXIT_CANNOT_EXECUTE`], [`EXIT_NOT_FOUND`] or the
-    /// status of a program, or by the signal that asked it to.
+    /// How this process ends: with a status, which is [`EXIT_FAILURE`], [`EXIT_USAGE`], [`EXIT_CANNOT_EXECUTE`],
+    /// [`EXIT_NOT_FOUND`] or that of a program; or by the signal with which the user ended it.
     pub end: Ended,
     /// One line.
     pub message: String,

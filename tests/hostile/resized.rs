@@ -69,8 +69,8 @@ impl Program {
     }
 }
 
-/// Sizes near the largest number, of which those that a colour or whole pages make larger wrapped around: the array was
-/// cut to a page. The report of what was left took for ever.
+/// Sizes near SIZE_MAX are refused. The number of pages of such an array wrapped around, so that realloc cut it to one
+/// page; a report then asked the kernel for the pages of 2^64 bytes, and the program did not end.
 #[test]
 fn a_block_that_cannot_become_so_large_stays_as_it_is() {
     let dir = Scratch::new("resized-too-large");

@@ -185,8 +185,8 @@ fn children_that_change_their_address_space_at_once_go_on() {
     }
 }
 
-/// The kernel migrates pages, for compaction or NUMA balancing, while the sampler moves them. Of pages that it moved
-/// then, and did not count as moved, the program saw zeros.
+/// The kernel migrates pages, for compaction or NUMA balancing, while the sampler moves pages away. The kernel then
+/// leaves some out of the number of pages that it moved, and the program found zeros in these.
 #[test]
 fn pages_that_the_kernel_migrates_meanwhile_keep_their_contents() {
     const ROUNDS: usize = 3;
