@@ -157,7 +157,6 @@ fn threads_are_proposed_for_the_stages_with_most_work() {
     for (mode, light, heavy) in
         [("ferret", ["segment", "vectorize"], ["extract", "rank"]), ("dedup", ["segment", "extract"], ["vectorize"; 2])]
     {
-        // Of a stage with little work a busy machine may see nothing.
         let has = |report: &Value, name: &str, fits: &dyn Fn(u64) -> bool| {
             kinds(report).iter().any(|k| k.0 == name && fits(k.2))
         };
@@ -172,7 +171,8 @@ fn threads_are_proposed_for_the_stages_with_most_work() {
         let of = |name: &str| kinds.iter().find(|k| k.0 == name).unwrap_or_else(|| panic!("{mode}: {kinds:?}"));
         let totals = kinds.iter().fold((0, 0), |(now, then), k| (now + k.1, then + k.2));
         assert_eq!(totals.0, totals.1, "{mode}: {kinds:?}");
-        assert!(light.iter().all(|name| of(name).1 == 3 && of(name).2 < 3), "{mode}: {kinds:?}");
+        // Of a stage with little work a busy machine may show two threads of the three.
+        assert!(light.iter().all(|name| (2..=3).contains(&of(name).1) && of(name).2 < 3), "{mode}: {kinds:?}");
         assert!(heavy.iter().all(|name| of(name).2 > 3), "{mode}: {kinds:?}");
         let words = fix(&dir, "thread-counts").unwrap_or_else(|| panic!("{mode}: no finding"));
         assert!(heavy.iter().all(|name| words.contains(&format!("{} {name}", of(name).2))), "{words}");
