@@ -7,6 +7,7 @@
 //! accessible again.
 
 use core::ffi::{c_int, c_void};
+use core::ops::Range;
 use core::sync::atomic::{AtomicU8, Ordering};
 use numamma_kernel::pages;
 use numamma_kernel::pages::BATCH;
@@ -67,6 +68,21 @@ fn make_accessible(pages: &[usize], status: &[c_int]) -> bool {
         }
 }
 
+/// The indices of `pages`, consecutive and at most [`BATCH`], from the first to the last that is in memory, hidden ones
+/// among them; all where the kernel does not say. For a page that is not, mincore(2) takes a small part of the time of
+/// move_pages(2).
+fn in_memory(pages: &[usize]) -> Range<usize> {
+    let (mut there, _errno) = ([0_u8; BATCH], errno::Saved::now());
+    let (Some(&first), Some(there)) = (pages.first(), there.get_mut(..pages.len())) else { return 0..pages.len() };
+    // SAFETY: the array has a byte for each page; mincore(2) accesses no other memory of the process.
+    if unsafe { libc::syscall(libc::SYS_mincore, first, pages.len() * PAGE, there.as_mut_ptr()) } != 0 {
+        return 0..pages.len();
+    }
+    let is_there = |byte: &u8| byte & 1 != 0;
+    let begin = there.iter().position(is_there).unwrap_or(0);
+    begin..there.iter().rposition(is_there).map_or(begin, |last| last + 1)
+}
+
 /// Calls `visit` with the pages of `[start, end)` and their nodes (negative: no page), never across a 2 MiB boundary.
 /// `read_hidden`: also finds pages that automatic NUMA balancing made inaccessible, by reading them.
 pub fn for_each_batch(start: usize, end: usize, read_hidden: bool, mut visit: impl FnMut(&[usize], &[c_int])) {
@@ -81,8 +97,10 @@ pub fn for_each_batch(start: usize, end: usize, read_hidden: bool, mut visit: im
         }
         let (pages, status) = (&pages[..count.min(BATCH)], &mut status[..count.min(BATCH)]);
         let nodes_of = if read_hidden { page_nodes } else { pages::page_nodes };
-        if nodes_of(pages, status).is_err() {
-            status.fill(-libc::ENOENT);
+        status.fill(-libc::ENOENT);
+        let there = in_memory(pages);
+        if nodes_of(&pages[there.clone()], &mut status[there.clone()]).is_err() {
+            status[there].fill(-libc::ENOENT);
         }
         visit(pages, status);
         at = stop;
@@ -94,6 +112,25 @@ pub fn for_each_batch(start: usize, end: usize, read_hidden: bool, mut visit: im
 mod tests {
     use super::*;
     use numamma_kernel::mappings;
+
+    #[test]
+    fn nodes_are_asked_for_from_the_first_page_in_memory_to_the_last() {
+        let base = mappings::map_aligned(16 * PAGE, PAGE).unwrap();
+        let pages: Vec<usize> = (0..16).map(|page| base + page * PAGE).collect();
+        assert!(in_memory(&pages).is_empty());
+        for page in [3, 7, 11] {
+            // SAFETY: the test made this writable mapping.
+            unsafe { (pages[page] as *mut u8).write(1) };
+        }
+        assert_eq!(in_memory(&pages), 3..12);
+        let mut found = Vec::new();
+        for_each_batch(base, base + 16 * PAGE, true, |_, status| found.extend(status.iter().map(|node| *node >= 0)));
+        let wanted: Vec<bool> = (0..16).map(|page| [3, 7, 11].contains(&page)).collect();
+        assert_eq!(found, wanted);
+        // SAFETY: the test made this mapping, and nothing uses it any more.
+        unsafe { libc::munmap(pages[8] as *mut c_void, 4 * PAGE) };
+        assert_eq!(in_memory(&pages), 0..16, "where part of it is not mapped the kernel does not say");
+    }
 
     #[test]
     fn only_pages_that_exist_are_brought_back() {
