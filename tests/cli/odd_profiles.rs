@@ -9,7 +9,7 @@ use crate::common::{numamma, run};
 
 use super::synthetic::{self, Dice, MIB, PAGE, access, header, object, thread};
 
-/// Every target that a line of the issue names.
+/// Every target that a line of the issue names. The short forms take the first and the last two.
 const TARGETS: [&[&str]; 6] = [
     &[],
     &["--nodes", "1"],
@@ -19,13 +19,16 @@ const TARGETS: [&[&str]; 6] = [
     &["--target", "pack:4 numa:2 core:6"],
 ];
 
+/// The short and the long form of a test have files of their own, for both may run at once.
 fn write(name: &str, records: &[Record]) -> PathBuf {
-    synthetic::write(&format!("odd-{name}"), records)
+    let test = std::thread::current().name().unwrap_or_default().replace("::", "-");
+    synthetic::write(&format!("{test}-{name}"), records)
 }
 
-/// Runs `report` and `advise` for every target; the advice must be a policy or a reason.
-fn survives(name: &str, prof: &Path) {
-    survives_for(name, prof, &TARGETS);
+/// Runs `report` and `advise` for every target, or for three; the advice must be a policy or a reason.
+fn survives(name: &str, prof: &Path, every: bool) {
+    let [first, .., many_threads, synthetic] = TARGETS;
+    survives_for(name, prof, if every { &TARGETS } else { &[first, many_threads, synthetic] });
 }
 
 fn survives_for(name: &str, prof: &Path, targets: &[&[&str]]) {
@@ -79,21 +82,30 @@ fn sliced(threads: u32, pages: u64, samples: u64) -> Vec<Record> {
     ]
 }
 
-#[test]
-fn threads_none_one_and_very_many() {
-    survives("no-record-but-header", &write("header", &[Record::Header(header())]));
-    survives("no-threads", &write("no-threads", &sliced(0, 1000, 0)));
+fn numbers_of_threads(every: bool) {
+    survives("no-record-but-header", &write("header", &[Record::Header(header())]), every);
+    survives("no-threads", &write("no-threads", &sliced(0, 1000, 0)), every);
     // Accesses by threads that no record names.
     let mut nameless = sliced(4, 1000, 1000);
     nameless.remove(2);
-    survives("nameless threads", &write("nameless", &nameless));
-    survives("one", &write("one", &sliced(1, 1000, 2000)));
-    survives("few samples", &write("few", &sliced(8, 100_000, 5)));
-    survives("many threads", &write("many-threads", &sliced(5000, 20_000, 20_000)));
+    survives("nameless threads", &write("nameless", &nameless), every);
+    survives("one", &write("one", &sliced(1, 1000, 2000)), every);
+    survives("few samples", &write("few", &sliced(8, 100_000, 5)), every);
+    survives("many threads", &write("many-threads", &sliced(5000, 20_000, 20_000)), every);
 }
 
 #[test]
-fn no_duration_and_absurd_numbers() {
+fn threads_none_one_and_very_many() {
+    numbers_of_threads(false);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn threads_none_one_and_very_many_for_every_target() {
+    numbers_of_threads(true);
+}
+
+fn odd_numbers(every: bool) {
     let mut zero = sliced(4, 1000, 2000);
     zero[5] = Record::Stats(Stats::default());
     if let Record::Accesses(list) = &mut zero[4] {
@@ -102,7 +114,7 @@ fn no_duration_and_absurd_numbers() {
     if let Record::Threads(list) = &mut zero[2] {
         list.iter_mut().for_each(|t| (t.start_ns, t.end_ns) = (0, Some(0)));
     }
-    survives("zero duration", &write("zero", &zero));
+    survives("zero duration", &write("zero", &zero), every);
     let mut absurd = sliced(4, 1000, 2000);
     if let Record::Objects(list) = &mut absurd[3] {
         // Sizes from 4 TiB on are another matter: the detector's spectrum is as long as the object has pages.
@@ -115,7 +127,7 @@ fn no_duration_and_absurd_numbers() {
         }
     }
     absurd[5] = Record::Stats(Stats { duration_ns: u64::MAX, achieved: f64::NAN, ..Stats::default() });
-    survives("absurd", &write("absurd", &absurd));
+    survives("absurd", &write("absurd", &absurd), every);
     let mut empty_machine = sliced(4, 1000, 2000);
     let bare = Header {
         topology: numamma::topology::Topology::default(),
@@ -124,17 +136,26 @@ fn no_duration_and_absurd_numbers() {
         ..header()
     };
     empty_machine[0] = Record::Header(bare);
-    survives("a machine without nodes", &write("no-nodes", &empty_machine));
+    survives("a machine without nodes", &write("no-nodes", &empty_machine), every);
     let mut nowhere = sliced(4, 1000, 2000);
     if let Record::Accesses(list) = &mut nowhere[4] {
         list.iter_mut().for_each(|a| (a.object, a.thread) = (77, 99));
     }
-    survives("ids that nobody defined", &write("nowhere", &nowhere));
+    survives("ids that nobody defined", &write("nowhere", &nowhere), every);
 }
 
 #[test]
-fn a_million_tiny_objects() {
-    const OBJECTS: u32 = 1_000_000;
+fn no_duration_and_absurd_numbers() {
+    odd_numbers(false);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn no_duration_and_absurd_numbers_for_every_target() {
+    odd_numbers(true);
+}
+
+fn tiny_objects(objects: u32) {
     let mut records = sliced(4, 64, 1000);
     let heap = |i: u32| Object {
         site: Some(i % 1000),
@@ -142,31 +163,52 @@ fn a_million_tiny_objects() {
     };
     let sites = (0..1000).map(|id| CallSite { id, frames: vec![Frame { module: 0, offset: 0x1000 + u64::from(id) }] });
     records.insert(3, Record::Sites(sites.collect()));
-    let all: Vec<Object> = (0..OBJECTS).map(heap).collect();
+    let all: Vec<Object> = (0..objects).map(heap).collect();
     records.insert(5, Record::Objects(all));
-    let touched = (0..OBJECTS)
+    let touched = (0..objects)
         .map(|i| access(1 + i, i % 4, u64::from(i) * 10_000, 0x7f00_0000_0000 + u64::from(i) * 8192 + 64, false, true));
     records.insert(6, Record::Accesses(touched.collect()));
-    let prof = write("million", &records);
-    // The file alone takes some seconds to read: one target will do.
-    survives_for("a million", &prof, &TARGETS[2..3]);
+    let prof = write(&format!("{objects}-objects"), &records);
+    // The largest file alone takes some seconds to read: one target will do.
+    survives_for("many objects", &prof, &TARGETS[2..3]);
     let _ = std::fs::remove_file(prof);
 }
 
 #[test]
-fn truncated_anywhere_and_bits_turned() {
+fn a_hundred_thousand_tiny_objects() {
+    tiny_objects(100_000);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn a_million_tiny_objects() {
+    tiny_objects(1_000_000);
+}
+
+fn damaged(every: bool) {
     let prof = write("whole", &sliced(4, 4 * MIB / PAGE, 3000));
     let bytes = std::fs::read(&prof).unwrap();
     let mut dice = Dice(5);
     let short = prof.with_extension("short");
     for length in [0, 1, 7, 8, 9, 16, 40, bytes.len() / 2, bytes.len() - 1] {
         std::fs::write(&short, &bytes[..length.min(bytes.len())]).unwrap();
-        survives(&format!("cut at {length} of {}", bytes.len()), &short);
+        survives(&format!("cut at {length} of {}", bytes.len()), &short, every);
     }
     for _ in 0..12 {
         let mut turned = bytes.clone();
         turned[dice.below(bytes.len() as u64) as usize] ^= 1 << dice.below(8);
         std::fs::write(&short, &turned).unwrap();
-        survives("a bit turned", &short);
+        survives("a bit turned", &short, every);
     }
+}
+
+#[test]
+fn truncated_anywhere_and_bits_turned() {
+    damaged(false);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn truncated_anywhere_and_bits_turned_for_every_target() {
+    damaged(true);
 }
