@@ -28,7 +28,8 @@ fn write(name: &str, records: &[Record]) -> PathBuf {
 /// Runs `report` and `advise` for every target, or for three; the advice must be a policy or a reason.
 fn survives(name: &str, prof: &Path, every: bool) {
     let [first, .., many_threads, synthetic] = TARGETS;
-    survives_for(name, prof, if every { &TARGETS } else { &[first, many_threads, synthetic] });
+    let few = [first, many_threads, synthetic];
+    survives_for(name, prof, if every { &TARGETS } else { &few });
 }
 
 fn survives_for(name: &str, prof: &Path, targets: &[&[&str]]) {

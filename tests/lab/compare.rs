@@ -44,6 +44,12 @@ fn check(bound: &Bound<'_>) {
 }
 
 #[test]
+fn pages_are_where_the_policies_say_in_two_ways() {
+    pages_are_where_the_policies_say("lab-compare-short", &["unbound", "GOMP_CPU_AFFINITY"]);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
 fn pages_are_where_the_policies_say_in_three_ways() {
     pages_are_where_the_policies_say("lab-compare", &["unbound", "GOMP_CPU_AFFINITY", "node"]);
 }

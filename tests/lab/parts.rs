@@ -108,6 +108,7 @@ fn members_of_a_common_block(ways: &[&str]) {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn members_of_a_common_block_in_three_ways() {
     members_of_a_common_block(&["unbound", "OMP_PROC_BIND=spread", "mpirun-numa"]);
 }
@@ -186,6 +187,7 @@ fn arrays_of_one_allocation_without_debug_information(ways: &[&str]) {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn arrays_of_one_allocation_in_three_ways() {
     arrays_of_one_allocation_without_debug_information(&["unbound", "OMP_PROC_BIND=true", "node"]);
 }
@@ -242,6 +244,12 @@ fn members_of_a_struct_and_of_a_class(ways: &[&str]) {
 }
 
 #[test]
+fn members_of_a_struct_and_of_a_class_in_two_ways() {
+    members_of_a_struct_and_of_a_class(&["unbound", "OMP_PROC_BIND=true"]);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
 fn members_of_a_struct_and_of_a_class_in_four_ways() {
     members_of_a_struct_and_of_a_class(&["unbound", "OMP_PLACES=cores", "taskset", "mpirun-core"]);
 }

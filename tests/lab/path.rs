@@ -113,6 +113,7 @@ const CLUSTER: Case = Case {
 };
 
 #[test]
+#[ignore = "long: make test-long"]
 fn lu_like_in_three_ways() {
     whole_path(&LU, &["OMP_PROC_BIND=true", "unbound", "mpirun-none"]);
 }

@@ -116,6 +116,12 @@ fn objects_are_where_the_phase_wants_them(name: &str, ways: &[&str]) {
 
 /// Each way to begin the phase with huge pages and without.
 #[test]
+fn objects_are_where_the_phase_wants_them_in_two_ways() {
+    objects_are_where_the_phase_wants_them("lab-phases-short", &["unbound", "OMP_PROC_BIND=close"]);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
 fn objects_are_where_the_phase_wants_them_in_six_ways() {
     let ways = ["unbound", "OMP_PROC_BIND=close", "mpirun-numa", "OMP_PLACES=cores", "node", "GOMP_CPU_AFFINITY"];
     objects_are_where_the_phase_wants_them("lab-phases", &ways);

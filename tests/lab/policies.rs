@@ -297,6 +297,7 @@ fn check_run(text: &str, nodes: u64, kernel: &str) -> u64 {
 }
 
 #[test]
+#[ignore = "long: make test-long"]
 fn four_nodes_linux_6_1() {
     run(4, "6.1", 0);
 }
@@ -308,7 +309,6 @@ fn four_nodes_linux_6_12() {
 }
 
 #[test]
-#[ignore = "long: make test-long"]
 fn two_nodes_linux_6_1() {
     run(2, "6.1", 2);
 }
