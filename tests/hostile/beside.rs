@@ -40,15 +40,23 @@ fn a_placed_array_that_realloc_frees_raises_the_bounds_of_glibc() {
 }
 
 /// Memory that the library does not provide, in whatever way the program asks for it.
+fn what_is_kept_does_not_stand_beside_other_memory(place: &str) {
+    let beside = Program::new("beside");
+    let policy = two_rules(&beside, place, place);
+    for how in ["mapped", "once", "extended", "committed", "mallocs", "callocs", "threads", "strings", "grown"] {
+        beside.compare(&policy, how);
+    }
+}
+
 #[test]
 fn what_is_kept_does_not_stand_beside_mappings_and_small_blocks_that_no_rule_places() {
-    let beside = Program::new("beside");
-    for place in ["interleave", "block"] {
-        let policy = two_rules(&beside, place, place);
-        for how in ["mapped", "once", "extended", "committed", "mallocs", "callocs", "threads", "strings", "grown"] {
-            beside.compare(&policy, how);
-        }
-    }
+    what_is_kept_does_not_stand_beside_other_memory("interleave");
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn what_is_kept_of_blocks_does_not_stand_beside_mappings_and_small_blocks_that_no_rule_places() {
+    what_is_kept_does_not_stand_beside_other_memory("block");
 }
 
 #[test]

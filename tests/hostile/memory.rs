@@ -807,14 +807,13 @@ fn a_buffer_of_ever_other_size_is_not_copied_each_time() {
 
 /// Passes whose objects take turns, each with rules of its own that place alike: 860,000 to 2.5 million page faults, and
 /// 72 MB for 49, where each rule had memory of its own.
-#[test]
-fn rules_that_place_alike_share_memory() {
+fn passes_share_memory(places: &[&str]) {
     let passes = Program::new("passes");
     let sites: Vec<String> = (0..8).map(|n| format!("made_{n}")).collect();
     // 10,000 pages of each of 240 times.
     for (what, most) in [("blocks", 200_000.0), ("nodes", 200_000.0), ("arrays", 700_000.0)] {
         let bare = passes.bare(what);
-        for place in ["interleave", "local", "bind"] {
+        for place in places {
             let rules = passes.policy("rules.toml", &sites, &format!("policy = \"{place}\""));
             let seen = passes.placed(&rules, what);
             assert!(seen[1] <= 1.25 * bare[1] + LIBRARY_KIB, "{place} {what}: peak KiB {seen:?}, bare {bare:?}");
@@ -825,12 +824,22 @@ fn rules_that_place_alike_share_memory() {
     }
 }
 
+#[test]
+fn rules_that_place_alike_share_memory() {
+    passes_share_memory(&["interleave"]);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn rules_that_place_alike_share_memory_under_any_policy() {
+    passes_share_memory(&["interleave", "local", "bind"]);
+}
+
 /// What programs do all the time, with policies that somebody may write by hand: about as many page faults and as much
 /// memory as in glibc.
-#[test]
-fn what_costs_nothing_in_glibc_costs_little() {
+fn churn_costs_little(places: &[&str]) {
     let churn = Program::new("churn");
-    for place in ["interleave", "local", "bind", "block", "block-cyclic\", block = \"8KiB"] {
+    for place in places {
         let any = churn.policy("any.toml", &["?".to_owned()], &format!("policy = \"{place}\""));
         let by_blocks = place.starts_with("block");
         // Two thousand arrays of 256 pages, 200,000 of 1 to 9, and 8,000 of 10 to 512.
@@ -850,6 +859,17 @@ fn what_costs_nothing_in_glibc_costs_little() {
 }
 
 #[test]
+fn what_costs_nothing_in_glibc_costs_little() {
+    churn_costs_little(&["interleave", "block"]);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn what_costs_nothing_in_glibc_costs_little_under_any_policy() {
+    churn_costs_little(&["interleave", "local", "bind", "block", "block-cyclic\", block = \"8KiB"]);
+}
+
+#[test]
 fn arrays_that_come_again_cost_no_page_faults() {
     let kept = Program::new("kept");
     let any = kept.policy("any.toml", &["?".to_owned()], "policy = \"interleave\"");
@@ -866,12 +886,11 @@ fn arrays_that_come_again_cost_no_page_faults() {
 }
 
 /// Each array has 137 pages on average, and all of them would be new.
-#[test]
-fn arrays_of_varying_size_serve_each_other() {
+fn arrays_of_varying_size(places: &[&str]) {
     /// One page fault for each array.
     const ARRAYS: f64 = 20_000.0;
     let kept = Program::new("kept");
-    for place in ["interleave", "local", "bind"] {
+    for place in places {
         let any = kept.policy("any.toml", &["?".to_owned()], &format!("policy = \"{place}\""));
         for argument in ["varying", "several", "passing"] {
             let (bare, seen) = (kept.bare(argument), kept.placed(&any, argument));
@@ -881,6 +900,17 @@ fn arrays_of_varying_size_serve_each_other() {
             assert!(seen[1] <= 1.25 * bare[1] + LIBRARY_KIB, "{place} {argument}: KiB {seen:?}, bare {bare:?}");
         }
     }
+}
+
+#[test]
+fn arrays_of_varying_size_serve_each_other() {
+    arrays_of_varying_size(&["interleave"]);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn arrays_of_varying_size_serve_each_other_under_any_policy() {
+    arrays_of_varying_size(&["interleave", "local", "bind"]);
 }
 
 #[test]
