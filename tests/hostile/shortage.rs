@@ -161,6 +161,33 @@ fn hooks_are_no_points_of_cancellation() {
     assert_eq!(ran.stdout, "freed 100 cancelled 1\n");
 }
 
+/// glibc's functions are system calls there, from which a thread is unwound without harm. A frame of Rust on the way
+/// aborted the process, also without a policy.
+#[test]
+fn threads_with_asynchronous_cancellation_are_cancelled_in_calls_that_change_mappings() {
+    let dir = Scratch::new("cancelled-at-once");
+    compile(&dir, "cancelled_at_once.c", "cancelled_at_once", &[]);
+    let program = dir.join("cancelled_at_once");
+    let rule = |name: &str, place: &str| {
+        Policy::new().rule("function = [\"map\"]", &format!("policy = \"{place}\"")).write(&dir, name)
+    };
+    let policies = [rule("interleave.toml", "interleave"), rule("block.toml", "block")];
+    for how in ["mapped", "resized", "protected", "advised", "locked", "attached", "controlled", "computed"] {
+        let of_both = ["apply", "profile"].map(|kind| {
+            let mut command = plain(&program);
+            command.env("LD_PRELOAD", preload(kind));
+            command
+        });
+        for mut command in policies.iter().map(|policy| placed(&program, policy)).chain(of_both) {
+            let ran = run(command.arg(how));
+            assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), "cancelled 100\n"), "{how}: {command:?}: {ran:?}");
+        }
+        let mut recorded = numamma(&["profile", "-q", "-o", "cancelled.prof", "--"]);
+        let ran = run(recorded.arg(&program).arg(how).current_dir(&dir));
+        assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), "cancelled 100\n"), "{how}: recorded: {ran:?}");
+    }
+}
+
 /// With every allocation placed, that of pthread_create included, the thread would be the first to call glibc's malloc.
 #[test]
 fn a_thread_that_is_cancelled_does_not_set_up_the_heap_of_glibc() {

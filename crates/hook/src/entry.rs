@@ -149,7 +149,7 @@ impl MmapArguments {
 #[macro_export]
 macro_rules! mmap_entries {
     ($hook:path) => {
-        $crate::entry! {
+        $crate::deferred_entry! {
             /// mmap(2).
             fn mmap(addr: *mut ::core::ffi::c_void, len: usize, prot: ::core::ffi::c_int, flags: ::core::ffi::c_int,
                     fd: ::core::ffi::c_int, offset: i64) -> *mut ::core::ffi::c_void => mmap_with_caller;

@@ -25,6 +25,9 @@ static HELD: u64 = {
     set
 };
 
+/// All but the two of the C library's own, which setuid(2) needs, as the kernel's set.
+static ALL: u64 = !(1 << (32 - 1) | 1 << (33 - 1));
+
 /// Holds the signals of this thread until dropped. errno stays.
 #[must_use]
 pub struct HeldSignals {
@@ -39,11 +42,20 @@ impl HeldSignals {
 
     /// As [`HeldSignals::hold`], for a caller that knows that the program has not confined itself.
     pub(crate) fn hold_always() -> HeldSignals {
+        HeldSignals::hold_set(&HELD)
+    }
+
+    /// Also those raised by an instruction: for a thread that is made meanwhile, and has them blocked then.
+    pub fn hold_all() -> HeldSignals {
+        HeldSignals::hold_set(&ALL)
+    }
+
+    fn hold_set(set: &u64) -> HeldSignals {
         let _errno = errno::Saved::now();
         let mut held = HeldSignals { before: 0 };
         // SAFETY: both pointers are to live 8-byte sets, the size that the kernel is told.
         unsafe {
-            let (set, before) = (&raw const HELD, &raw mut held.before);
+            let (set, before) = (core::ptr::from_ref(set), &raw mut held.before);
             libc::syscall(libc::SYS_rt_sigprocmask, i64::from(libc::SIG_BLOCK), set, before, SIGSET);
         }
         held

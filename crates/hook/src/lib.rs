@@ -23,6 +23,7 @@ pub mod atomics;
 pub mod beside_recorder;
 pub mod blocked_signal;
 pub mod bootstrap_arena;
+pub mod cancellation;
 pub mod entry;
 pub mod environment;
 pub mod fork_wiped;

@@ -76,12 +76,13 @@ pub unsafe fn prctl(operation: c_int, arguments: [c_ulong; 4], reactions: &React
 #[macro_export]
 macro_rules! prctl_entry {
     ($reactions:expr) => {
-        /// prctl(2); variadic in C, which passes integers the same way.
-        ///
-        /// # Safety
-        /// C's contract.
-        #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn prctl(
+        $crate::deferred_entry! {
+            /// prctl(2); variadic in C, which passes integers the same way.
+            fn prctl(operation: ::core::ffi::c_int, a: ::core::ffi::c_ulong, b: ::core::ffi::c_ulong,
+                     c: ::core::ffi::c_ulong, d: ::core::ffi::c_ulong) -> ::core::ffi::c_int => prctl_and_react;
+        }
+
+        unsafe extern "C" fn prctl_and_react(
             operation: ::core::ffi::c_int,
             a: ::core::ffi::c_ulong,
             b: ::core::ffi::c_ulong,

@@ -17,7 +17,8 @@ use core::sync::atomic::{AtomicI64, AtomicU64};
 
 use numamma_hook::real::sanitizer;
 use numamma_hook::{
-    alloc, allocating, environment, errno, fork_wiped, message, modules, own_stack, own_system_calls, real, say,
+    alloc, allocating, cancellation, environment, errno, fork_wiped, message, modules, own_stack, own_system_calls,
+    real, say,
 };
 use numamma_kernel::sys::{self, PAGE};
 use numamma_plan::callsite::group::RuleGroup;
@@ -59,6 +60,7 @@ pub fn start() {
     own_system_calls::link();
     message::remember_stderr();
     real::resolve();
+    cancellation::start();
     fork_wiped::remember_process();
     modules::start();
     malloc::start();

@@ -40,8 +40,13 @@ numamma_hook::entry! {
     /// arguments.
     fn pthread_create(thread: *mut libc::pthread_t, attr: *const libc::pthread_attr_t, start: StartRoutine, arg: Ptr,
                       unused: usize, unused_too: usize) -> c_int => imp::pthread_create;
+}
+
+numamma_hook::deferred_entry! {
     /// mremap(2): four arguments, a fifth with some flags.
     fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int, target: Ptr, unused: usize) -> Ptr => imp::mremap;
+    /// munmap(2).
+    fn munmap(addr: Ptr, len: usize) -> c_int => unmap;
 }
 
 /// free(3): needs no caller, so no stub.
@@ -65,8 +70,7 @@ pub unsafe extern "C" fn free(ptr: Ptr) {
 ///
 /// # Safety
 /// C's contract.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn munmap(addr: Ptr, len: usize) -> c_int {
+unsafe extern "C" fn unmap(addr: Ptr, len: usize) -> c_int {
     // The kernel refuses an unaligned address or an empty range, and nothing is unmapped.
     let refused = !(addr as usize).is_multiple_of(sys::PAGE) || len == 0;
     let recording = if refused || !static_tls::exists() { None } else { recording::enter() };

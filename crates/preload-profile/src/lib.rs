@@ -30,6 +30,7 @@ extern "C" fn at_load() {
     let _errno = numamma_hook::errno::Saved::now();
     numamma_hook::own_system_calls::link();
     numamma_hook::real::resolve();
+    numamma_hook::cancellation::start();
     if recording::enter().is_some() {
         numamma_hook::fork_wiped::remember_process();
         numamma_hook::modules::start();

@@ -22,8 +22,9 @@ static RESOLVED: AtomicBool = AtomicBool::new(false);
 
 macro_rules! table {
     ($($name:ident($($ty:ty),*) $(-> $ret:ty)?;)*) => {
-        #[allow(non_upper_case_globals)]
-        mod slot {
+        /// Where the addresses are, for stubs in assembly; null until they are looked up.
+        #[allow(non_upper_case_globals, missing_docs)] // the names of the functions
+        pub mod slot {
             use super::*;
             $(pub static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());)*
         }

@@ -87,15 +87,17 @@ fn end_here(status: c_int) -> ! {
     }
 }
 
-/// _exit(2).
-#[unsafe(no_mangle)]
-pub extern "C" fn _exit(status: c_int) -> ! {
+numamma_hook::deferred_entry! {
+    /// _exit(2).
+    fn _exit(status: c_int) -> ! => exit_at_once;
+    /// _Exit(3).
+    fn _Exit(status: c_int) -> ! => capital_exit;
+}
+
+unsafe extern "C" fn exit_at_once(status: c_int) -> ! {
     end(status, real::symbol::_exit(), |block| &block.in_exit)
 }
 
-/// _Exit(3).
-#[unsafe(no_mangle)]
-#[allow(non_snake_case)]
-pub extern "C" fn _Exit(status: c_int) -> ! {
+unsafe extern "C" fn capital_exit(status: c_int) -> ! {
     end(status, real::symbol::_Exit(), |block| &block.in_capital_exit)
 }

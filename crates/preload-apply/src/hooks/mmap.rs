@@ -69,12 +69,16 @@ fn is_shortage() -> bool {
     matches!(errno::get(), libc::ENOMEM | libc::EAGAIN)
 }
 
+numamma_hook::deferred_entry! {
+    /// munmap(2).
+    fn munmap(addr: Ptr, len: usize) -> c_int => unmap;
+}
+
 /// munmap(2).
 ///
 /// # Safety
 /// C's contract.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn munmap(addr: Ptr, len: usize) -> c_int {
+unsafe extern "C" fn unmap(addr: Ptr, len: usize) -> c_int {
     released::changing(addr as usize, len);
     if !static_tls::exists() {
         // SAFETY: forwarded unchanged.

@@ -13,11 +13,29 @@ use crate::objects::{mapping_list, mappings, released};
 
 type Ptr = *mut c_void;
 
+numamma_hook::deferred_entry! {
+    /// shmat(2).
+    fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> Ptr => attach;
+    /// shmdt(2).
+    fn shmdt(addr: *const c_void) -> c_int => detach;
+}
+
 /// shmat(2).
 ///
 /// # Safety
-/// C's contract; the last three arguments come from the entry stub.
-pub unsafe extern "C" fn shmat(id: c_int, addr: *const c_void, flags: c_int, ra: usize, cfa: usize, rbp: usize) -> Ptr {
+/// C's contract; three arguments of C, and the last three from the entry stub.
+#[allow(clippy::too_many_arguments)]
+unsafe extern "C" fn attach(
+    id: c_int,
+    addr: *const c_void,
+    flags: c_int,
+    _: usize,
+    _: usize,
+    _: usize,
+    ra: usize,
+    cfa: usize,
+    rbp: usize,
+) -> Ptr {
     if flags & libc::SHM_REMAP != 0 {
         let _errno = errno::Saved::now();
         released::changing(addr as usize, segment_len(id).unwrap_or(1));
@@ -56,8 +74,7 @@ fn segment_len(id: c_int) -> Option<usize> {
 ///
 /// # Safety
 /// C's contract.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn shmdt(addr: *const c_void) -> c_int {
+unsafe extern "C" fn detach(addr: *const c_void) -> c_int {
     if !mapping_list::is_empty()
         && let Some(whole) = mapping_list::piece_at(addr as usize).filter(|m| m.part.first == 0)
     {
@@ -65,15 +82,4 @@ pub unsafe extern "C" fn shmdt(addr: *const c_void) -> c_int {
     }
     // SAFETY: forwarded unchanged.
     unsafe { real::shmdt(addr) }
-}
-
-/// The exported name, in a module of its own because the stub has the name of the C function.
-mod exported {
-    use super::Ptr;
-    use core::ffi::{c_int, c_void};
-
-    numamma_hook::entry! {
-        /// shmat(2).
-        fn shmat(id: c_int, addr: *const c_void, flags: c_int) -> Ptr => super::shmat;
-    }
 }

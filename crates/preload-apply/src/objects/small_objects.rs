@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::OnceLock;
 
 use numamma_hook::real::of_libc;
-use numamma_hook::{allocating, errno, sandbox, say_once};
+use numamma_hook::{allocating, errno, own_stack, sandbox, say_once};
 use numamma_kernel::mappings;
 use numamma_plan::policy::PolicyKind;
 
@@ -231,10 +231,10 @@ fn map_extent(owner: &Owner, heap: HeapAddress, len: usize, is_rent: bool) -> Op
     }
     coming_again::release_unused();
     state::get().inspect(|state| released::elsewhere::mapping_small(state, len));
-    let placed = map_placed(owner, heap, len, is_rent).or_else(|| {
-        // Kept memory may be what is missing.
-        released::release_all().then(|| map_placed(owner, heap, len, is_rent)).flatten()
-    });
+    // Below the calls of the heap it would take too much of the program's stack.
+    let map = || own_stack::run_or_directly(|| map_placed(owner, heap, len, is_rent));
+    // Kept memory may be what is missing.
+    let placed = map().or_else(|| released::release_all().then(map).flatten());
     if placed.is_none() {
         PAUSED.store(PAUSE, Ordering::Relaxed);
     }

@@ -5,6 +5,7 @@
 use core::ffi::{c_int, c_void};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, fence};
 
+use numamma_hook::held_signals::HeldSignals;
 use numamma_hook::real::StartRoutine;
 use numamma_hook::{allocating, errno, own_stack, real, sandbox, say_once, sys};
 use numamma_kernel::affinity::CpuMask;
@@ -147,12 +148,10 @@ fn create() -> bool {
 /// Creates a thread, all signals blocked (glibc keeps its own two open, which setuid needs).
 fn create_thread(routine: StartRoutine, detached: c_int) -> Option<libc::pthread_t> {
     let create = real::symbol::pthread_create()?;
-    // SAFETY: all-zero sets and attributes are initialised before they are read; the thread gets no argument.
+    let _held = HeldSignals::hold_all();
+    // SAFETY: all-zero attributes are initialised before they are read; the thread gets no argument.
     unsafe {
-        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = core::mem::zeroed();
         let mut attributes: libc::pthread_attr_t = core::mem::zeroed();
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         let mut made = None;
         if libc::pthread_attr_init(&raw mut attributes) == 0 {
             libc::pthread_attr_setdetachstate(&raw mut attributes, detached);
@@ -165,7 +164,6 @@ fn create_thread(routine: StartRoutine, detached: c_int) -> Option<libc::pthread
             });
             libc::pthread_attr_destroy(&raw mut attributes);
         }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
         made
     }
 }

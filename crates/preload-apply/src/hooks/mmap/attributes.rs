@@ -27,17 +27,22 @@ const POSIX_OF_CONTENTS: [c_int; 2] = [3, 4];
 macro_rules! exported {
     ($($(#[$doc:meta])* $name:ident => $before:expr, $forward:path;)*) => {
         $(
-            $(#[$doc])*
-            ///
-            /// # Safety
-            /// C's contract.
-            #[unsafe(no_mangle)]
-            pub unsafe extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> usize {
-                $before(a, b, c);
-                // SAFETY: forwarded unchanged.
-                unsafe { $forward([a, b, c, d, e, f]) }
+            numamma_hook::deferred_entry! {
+                $(#[$doc])*
+                fn $name(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> usize => of::$name;
             }
         )*
+
+        mod of {
+            use super::*;
+            $(
+                pub unsafe extern "C" fn $name(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> usize {
+                    $before(a, b, c);
+                    // SAFETY: forwarded unchanged.
+                    unsafe { $forward([a, b, c, d, e, f]) }
+                }
+            )*
+        }
     };
 }
 

@@ -16,12 +16,16 @@ use crate::objects::{mapping_list, released};
 
 type Ptr = *mut c_void;
 
-/// mremap(2); variadic in C, which passes integers the same way.
+numamma_hook::deferred_entry! {
+    /// mremap(2); variadic in C, which passes integers the same way.
+    fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int, new_addr: Ptr) -> Ptr => remap;
+}
+
+/// mremap(2).
 ///
 /// # Safety
 /// C's contract.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn mremap(addr: Ptr, old: usize, new: usize, flags: c_int, new_addr: Ptr) -> Ptr {
+unsafe extern "C" fn remap(addr: Ptr, old: usize, new: usize, flags: c_int, new_addr: Ptr) -> Ptr {
     released::changing(addr as usize, old.max(1));
     if flags & libc::MREMAP_FIXED != 0 {
         released::changing(new_addr as usize, new);
