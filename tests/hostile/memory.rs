@@ -547,10 +547,9 @@ fn arrays_of_which_little_is_used_take_little_when_they_come_again() {
 /// Arrays of which a part is used, another one each time or of sizes that differ: what one touched of kept memory does
 /// not stand beside what the next one touches. And an array does not stand beside what small objects of the step before
 /// took in a heap that has some again.
-#[test]
-fn what_is_touched_in_part_is_kept_in_part() {
+fn parts_are_kept(places: &[&str]) {
     let partly = Program::new("partly");
-    for place in ["interleave", "local", "block-cyclic\", block = \"64KiB"] {
+    for place in places {
         let rules = partly.policy("rules.toml", &["?".to_owned()], &format!("policy = \"{place}\""));
         for how in ["halves 56", "halves 200", "changing", "moving", "apart", "varied", "objects"] {
             let (bare, seen) = (partly.bare(how), partly.placed(&rules, how));
@@ -568,6 +567,17 @@ fn what_is_touched_in_part_is_kept_in_part() {
             }
         }
     }
+}
+
+#[test]
+fn what_is_touched_in_part_is_kept_in_part() {
+    parts_are_kept(&["interleave"]);
+}
+
+#[test]
+#[ignore = "long: make test-long"]
+fn what_is_touched_in_part_is_kept_in_part_under_any_policy() {
+    parts_are_kept(&["interleave", "local", "block-cyclic\", block = \"64KiB"]);
 }
 
 /// Arrays that glibc would have had in its heap, with all pages that were ever touched.

@@ -16,6 +16,7 @@ const WAYS: [&str; 4] = ["unbound", "taskset", "node", "mpirun-none"];
 const RACES: u32 = 3;
 
 #[test]
+#[ignore = "long: make test-long"]
 fn the_race_is_won_by_the_placement_that_the_program_waits_least_for() {
     if !lab::available() {
         return;

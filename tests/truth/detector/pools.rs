@@ -112,12 +112,12 @@ fn one_array_stays_whole(traces: u64, first: u64) {
 
 #[test]
 fn boundaries_of_generated_blocks() {
-    boundaries_to_the_page(120, 1);
+    boundaries_to_the_page(60, 1);
 }
 
 #[test]
 fn generated_arrays_stay_whole() {
-    one_array_stays_whole(350, 1);
+    one_array_stays_whole(180, 1);
 }
 
 #[test]
