@@ -188,6 +188,21 @@ fn threads_with_asynchronous_cancellation_are_cancelled_in_calls_that_change_map
     }
 }
 
+/// The program's function would call the hook that calls it.
+#[test]
+fn a_function_of_the_program_that_sets_the_type_of_cancellation_is_left_to_the_program() {
+    let dir = Scratch::new("own-cancel-type");
+    compile(&dir, "own_cancel_type.c", "own_cancel_type", &["-rdynamic"]);
+    let program = dir.join("own_cancel_type");
+    let policy = Policy::new().rule("function = [\"map\"]", "policy = \"interleave\"").write(&dir, "policy.toml");
+    let mut recorded = numamma(&["profile", "-q", "-o", "own.prof", "--"]);
+    recorded.arg(&program).current_dir(&dir);
+    for mut command in [placed(&program, &policy), recorded] {
+        let ran = run(&mut command);
+        assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), "calls 1 old 0\n"), "{command:?}: {ran:?}");
+    }
+}
+
 /// With every allocation placed, that of pthread_create included, the thread would be the first to call glibc's malloc.
 #[test]
 fn a_thread_that_is_cancelled_does_not_set_up_the_heap_of_glibc() {

@@ -4,7 +4,7 @@
 //! may call, since they are system calls without a hook, run with deferred cancellation, and a cancellation that has come
 //! meanwhile is acted on behind them. Allocating is not among them: glibc's malloc, too, may not be left half done.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 unsafe extern "C-unwind" {
@@ -15,14 +15,39 @@ unsafe extern "C-unwind" {
 /// PTHREAD_CANCEL_DEFERRED of glibc's pthread.h.
 pub const DEFERRED: c_int = 0;
 
-/// `pthread_setcanceltype`; null before [`start`]: there is no second thread that could cancel the first one, and the
-/// function of a sanitizer, which would be called, is not ready.
+/// `pthread_setcanceltype` of the C library; null before [`start`]: there is no second thread that could cancel the first
+/// one. It stays null where the program or a sanitizer has a function of that name, which may call a hook itself.
 pub static SET_TYPE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// To be called in the constructor of the library, before the program has threads.
 pub fn start() {
-    let set_type: unsafe extern "C-unwind" fn(c_int, *mut c_int) -> c_int = pthread_setcanceltype;
-    SET_TYPE.store(set_type as *mut c_void, Ordering::Relaxed);
+    let set_type = pthread_setcanceltype as *mut c_void;
+    // What no library but the C library defines.
+    unsafe extern "C" {
+        fn gnu_get_libc_version() -> *const c_char;
+    }
+    let (own, libc) = (object_of(set_type), object_of(gnu_get_libc_version as *mut c_void));
+    if own.0 == libc.0 || own.1 == Some(LIBPTHREAD) {
+        SET_TYPE.store(set_type, Ordering::Relaxed);
+    }
+}
+
+/// Where threads are before glibc 2.34.
+const LIBPTHREAD: &CStr = c"libpthread.so.0";
+
+/// Base address and file name of the object that has `address`.
+fn object_of(address: *mut c_void) -> (usize, Option<&'static CStr>) {
+    // SAFETY: an all-zero structure is valid, and the loader fills it; the name lives as long as the object, which is not
+    // unloaded.
+    unsafe {
+        let mut info: libc::Dl_info = core::mem::zeroed();
+        if libc::dladdr(address, &raw mut info) == 0 || info.dli_fname.is_null() {
+            return (0, None);
+        }
+        let path = CStr::from_ptr(info.dli_fname).to_bytes_with_nul();
+        let name = path.iter().rposition(|byte| *byte == b'/').map_or(path, |slash| &path[slash + 1..]);
+        (info.dli_fbase as usize, CStr::from_bytes_with_nul(name).ok())
+    }
 }
 
 /// Defines exported C functions that run with deferred cancellation: `deferred_entry! { fn munmap(addr: *mut c_void,

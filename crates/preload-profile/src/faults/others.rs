@@ -17,6 +17,7 @@ const HANDSHAKE: c_ulong = 0xc018_aa3f;
 #[unsafe(naked)]
 pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     core::arch::naked_asm!(
+        ".cfi_startproc",
         "endbr64",
         "mov eax, {handshake}",
         "cmp rsi, rax",
@@ -26,6 +27,7 @@ pub unsafe extern "C-unwind" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
         "test rax, rax",
         "je {control}",
         "jmp rax",
+        ".cfi_endproc",
         handshake = const HANDSHAKE,
         control = sym control,
         next = sym real::symbol::slot::ioctl,
