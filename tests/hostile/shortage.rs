@@ -188,6 +188,29 @@ fn threads_with_asynchronous_cancellation_are_cancelled_in_calls_that_change_map
     }
 }
 
+/// The thread is unwound through the hook that was interrupted: Rust's frames aborted the process.
+#[test]
+fn threads_end_in_handlers_that_have_interrupted_a_hook() {
+    let dir = Scratch::new("ended-in-handler");
+    compile(&dir, "ended_in_handler.c", "ended_in_handler", &[]);
+    let program = dir.join("ended_in_handler");
+    let policy = |name: &str, place: &str| {
+        let place = format!("policy = \"{place}\"");
+        Policy::new().rule("function = [\"map\"]", &place).write(&dir, &format!("{name}.toml"))
+    };
+    let policies = [policy("interleave", "interleave"), policy("block", "block")];
+    for how in ["exit", "cancel"] {
+        let mut unmatched = plain(&program);
+        unmatched.env("LD_PRELOAD", preload("apply"));
+        let mut recorded = numamma(&["profile", "-q", "-o", "ended.prof", "--"]);
+        recorded.arg(&program).current_dir(&dir);
+        for mut command in policies.iter().map(|policy| placed(&program, policy)).chain([unmatched, recorded]) {
+            let ran = run(command.arg(how));
+            assert_eq!((ran.code(), ran.stdout.as_str()), (Some(0), "ended 300\n"), "{command:?}: {ran:?}");
+        }
+    }
+}
+
 /// The program's function would call the hook that calls it.
 #[test]
 fn a_function_of_the_program_that_sets_the_type_of_cancellation_is_left_to_the_program() {

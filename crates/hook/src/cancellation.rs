@@ -54,8 +54,8 @@ fn object_of(address: *mut c_void) -> (usize, Option<&'static CStr>) {
 /// len: usize) -> c_int => imp; }`, of at most six arguments in general registers.
 ///
 /// The implementation is an `unsafe extern "C" fn` of the same arguments. One that has six gets the return address, the
-/// CFA and rbp of its caller behind them, as from [`entry!`](crate::entry!), and may declare these, too. Threads
-/// without thread-local storage ([`static_tls::exists`](crate::static_tls::exists)) reach it as they are.
+/// CFA and rbp of its caller behind them, as from [`entry!`](crate::entry!), and may declare these, too. Tasks without
+/// the C library's thread-local storage ([`static_tls::exists`](crate::static_tls::exists)) reach it as they are.
 #[macro_export]
 macro_rules! deferred_entry {
     ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $ty:ty),+ $(,)?) $(-> $ret:ty)? => $imp:path;)+) => {
@@ -78,8 +78,12 @@ macro_rules! deferred_entry {
                     "push r9", ".cfi_adjust_cfa_offset 8",
                     // The old type. With the return address and six registers the stack is aligned for calls.
                     "push {deferred}", ".cfi_adjust_cfa_offset 8",
-                    "cmp qword ptr fs:[0], 0",
+                    // glibc's control block has its own address at both places. What a program made itself has not.
+                    "mov rax, qword ptr fs:[0]",
+                    "test rax, rax",
                     "je 2f",
+                    "cmp rax, qword ptr fs:[16]",
+                    "jne 2f",
                     "mov rax, qword ptr [rip + {set}@GOTPCREL]",
                     "mov rax, qword ptr [rax]",
                     "test rax, rax",

@@ -26,6 +26,7 @@ pub mod bootstrap_arena;
 pub mod cancellation;
 pub mod entry;
 pub mod environment;
+pub mod forced_unwind;
 pub mod fork_wiped;
 pub mod glibc;
 pub mod held_signals;

@@ -50,6 +50,9 @@ mod verify;
 #[global_allocator]
 static PRIVATE: numamma_hook::alloc::Private = numamma_hook::alloc::Private;
 
+#[cfg(not(test))] // build.rs has only the library linked so
+numamma_hook::pass_forced_unwinding!();
+
 extern "C" fn construct() {
     start::start();
     hooks::exit::register();

@@ -21,6 +21,9 @@ mod task;
 #[global_allocator]
 static PRIVATE: numamma_hook::alloc::Private = numamma_hook::alloc::Private;
 
+#[cfg(not(test))] // build.rs has only the library linked so
+numamma_hook::pass_forced_unwinding!();
+
 /// Attaches even if the program never allocates, and before it creates threads.
 #[used]
 #[unsafe(link_section = ".init_array")]

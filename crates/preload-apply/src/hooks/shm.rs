@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_void};
 
 use numamma_hook::entry::Caller;
-use numamma_hook::{errno, real};
+use numamma_hook::{errno, real, static_tls};
 
 use super::contained;
 use crate::matching::cached::unmatched;
@@ -36,6 +36,10 @@ unsafe extern "C" fn attach(
     cfa: usize,
     rbp: usize,
 ) -> Ptr {
+    if !static_tls::exists() {
+        // SAFETY: forwarded unchanged.
+        return unsafe { real::shmat(id, addr, flags) };
+    }
     if flags & libc::SHM_REMAP != 0 {
         let _errno = errno::Saved::now();
         released::changing(addr as usize, segment_len(id).unwrap_or(1));
@@ -75,7 +79,8 @@ fn segment_len(id: c_int) -> Option<usize> {
 /// # Safety
 /// C's contract.
 unsafe extern "C" fn detach(addr: *const c_void) -> c_int {
-    if !mapping_list::is_empty()
+    if static_tls::exists()
+        && !mapping_list::is_empty()
         && let Some(whole) = mapping_list::piece_at(addr as usize).filter(|m| m.part.first == 0)
     {
         mappings::forget_range(whole.object.base, whole.object.size);

@@ -165,13 +165,15 @@ impl Aside {
 
     /// The range is as it was. A piece that finds no entry any more keeps its share of the budget, as its memory
     /// policies stay.
+    #[inline(never)]
     pub fn restore(self) {
         let _errno = errno::Saved::now();
         self.pieces.iter().for_each(|piece| _ = mapping_list::insert(piece));
     }
 
     /// The range `[from, from + old)` was moved to `to` and now has `new` bytes, at least as many: a placed mapping at
-    /// its end has grown.
+    /// its end has grown. Not inlined, as [`Aside::restore`]: what they take of a stack would be taken by every call.
+    #[inline(never)]
     pub fn enter_moved(self, from: usize, to: usize, old: usize, new: usize) {
         let _errno = errno::Saved::now();
         let Some(state) = state::get() else { return };

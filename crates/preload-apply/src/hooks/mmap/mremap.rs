@@ -66,8 +66,7 @@ unsafe extern "C" fn remap(addr: Ptr, old: usize, new: usize, flags: c_int, new_
     if divided && !sandbox::entered() {
         // SAFETY: C's contract: the program wants this range moved. The kernel has unmapped the end of a range that
         // becomes smaller.
-        let moved = own_stack::run(|| unsafe { by_areas(&Call { old: kept, ..call }) });
-        match moved.unwrap_or(Err(libc::EFAULT)) {
+        match unsafe { move_areas(Call { old: kept, ..call }) } {
             Ok(moved) => {
                 found = moved as Ptr;
                 errno::set(before);
@@ -82,4 +81,15 @@ unsafe extern "C" fn remap(addr: Ptr, old: usize, new: usize, flags: c_int, new_
         pieces.enter_moved(call.from, found as usize, kept, call.new);
     }
     found
+}
+
+/// Not inlined: what it takes of a stack would be taken by every call.
+///
+/// # Safety
+/// As [`by_areas`].
+#[cold]
+#[inline(never)]
+unsafe fn move_areas(call: Call) -> Result<usize, c_int> {
+    // SAFETY: the caller's promise.
+    own_stack::run(|| unsafe { by_areas(&call) }).unwrap_or(Err(libc::EFAULT))
 }
