@@ -5,5 +5,7 @@ fn main() {
     println!("cargo:rustc-link-arg-cdylib=-Wl,-soname,libtsan.so.2");
     // Threads have pointers to its data, and a destructor of thread-specific data is in it.
     println!("cargo:rustc-link-arg-cdylib=-Wl,-z,nodelete");
+    // See forced_unwind.rs of the hook crate.
+    println!("cargo:rustc-link-arg-cdylib=-Wl,--wrap=rust_eh_personality");
     println!("cargo:rerun-if-changed=build.rs");
 }

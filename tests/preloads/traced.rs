@@ -434,7 +434,7 @@ fn a_library_at_the_address_of_another_one_counts_for_itself() {
 #[test]
 fn faults_handlers_and_filters_end_as_they_do_alone() {
     let tracing = Tracing::new("hurt");
-    for (mode, times) in [("CAUGHT", 1), ("HANDLER", 4), ("CANCELLED", 2), ("CONFINED", 1)] {
+    for (mode, times) in [("CAUGHT", 1), ("HANDLER", 4), ("CANCELLED", 2), ("ENDED", 2), ("CONFINED", 1)] {
         let program = tracing.compile("gcc", "gcc", "hurt.c", &["-pthread", &format!("-D{mode}")]);
         for _ in 0..times {
             let ran = tracing.numamma(&["profile", "-q", "--sampler", "trace", "--", program.to_str().unwrap()]);

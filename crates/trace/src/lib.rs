@@ -30,6 +30,9 @@ mod strings;
 #[global_allocator]
 static PRIVATE: numamma_hook::alloc::Private = numamma_hook::alloc::Private;
 
+#[cfg(not(test))] // build.rs has only the library linked so
+numamma_hook::pass_forced_unwinding!();
+
 /// Attaches before the program's first access where the loader calls this in time.
 #[used]
 #[unsafe(link_section = ".init_array")]

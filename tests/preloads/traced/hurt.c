@@ -2,6 +2,7 @@
  *   CAUGHT    loads through NULL that a handler catches, before many pages are written
  *   HANDLER   a handler that writes to so many new pages that its thread's table of counts is replaced
  *   CANCELLED threads that are cancelled anywhere between plain and atomic accesses and copies
+ *   ENDED     threads that a signal handler ends there by pthread_exit
  *   CONFINED  writes to many pages after a filter that kills for any system call but two */
 #include <setjmp.h>
 #include <signal.h>
@@ -56,9 +57,18 @@ static void run(void) {
         for (int i = 0; i < 4000000; i++) *word = i;
     setitimer(ITIMER_REAL, &never, 0);
 }
-#elif defined(CANCELLED)
+#elif defined(CANCELLED) || defined(ENDED)
 #include <pthread.h>
+#ifdef ENDED
+#define END(thread) pthread_kill(thread, SIGUSR1)
+#else
+#define END(thread) pthread_cancel(thread)
+#endif
 static const char words[64] = "words";
+static void end(int signal) {
+    (void)signal;
+    pthread_exit(PTHREAD_CANCELED);
+}
 static void *work(void *argument) {
     long me = (long)argument;
     pthread_setcanceltype(PTHREAD_CANCEL_ASYNCHRONOUS, 0);
@@ -69,11 +79,12 @@ static void *work(void *argument) {
     }
 }
 static void run(void) {
+    signal(SIGUSR1, end);
     for (int round = 0; round < 100; round++) {
         pthread_t threads[4];
         for (long i = 0; i < 4; i++) pthread_create(&threads[i], 0, work, (void *)i);
         usleep(500 + 7 * round);
-        for (int i = 0; i < 4; i++) pthread_cancel(threads[i]);
+        for (int i = 0; i < 4; i++) END(threads[i]);
         for (int i = 0; i < 4; i++) {
             void *result;
             pthread_join(threads[i], &result);
