@@ -1,8 +1,9 @@
 //! A thread with asynchronous cancellation (pthread_setcanceltype(3)) may be cancelled at any instruction. The C
 //! library then unwinds it from there: Rust's frames do not allow that at all of their instructions, and the process
 //! would be aborted; and what this library keeps would be left half changed. So hooks of functions that such a thread
-//! may call, since they are system calls without a hook, run with deferred cancellation, and a cancellation that has come
-//! meanwhile is acted on behind them. Allocating is not among them: glibc's malloc, too, may not be left half done.
+//! may call, since they are system calls without a hook, run with deferred cancellation, and a cancellation that has
+//! come meanwhile is acted on behind them. Allocating is not among them: glibc's malloc, too, may not be left half
+//! done.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -15,8 +16,8 @@ unsafe extern "C-unwind" {
 /// PTHREAD_CANCEL_DEFERRED of glibc's pthread.h.
 pub const DEFERRED: c_int = 0;
 
-/// `pthread_setcanceltype` of the C library; null before [`start`]: there is no second thread that could cancel the first
-/// one. It stays null where the program or a sanitizer has a function of that name, which may call a hook itself.
+/// `pthread_setcanceltype` of the C library; null before [`start`]: there is no second thread that could cancel the
+/// first one. It stays null where the program or a sanitizer has a function of that name, which may call a hook itself.
 pub static SET_TYPE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
 /// To be called in the constructor of the library, before the program has threads.
@@ -37,8 +38,8 @@ const LIBPTHREAD: &CStr = c"libpthread.so.0";
 
 /// Base address and file name of the object that has `address`.
 fn object_of(address: *mut c_void) -> (usize, Option<&'static CStr>) {
-    // SAFETY: an all-zero structure is valid, and the loader fills it; the name lives as long as the object, which is not
-    // unloaded.
+    // SAFETY: an all-zero structure is valid, and the loader fills it; the name lives as long as the object, which is
+    // not unloaded.
     unsafe {
         let mut info: libc::Dl_info = core::mem::zeroed();
         if libc::dladdr(address, &raw mut info) == 0 || info.dli_fname.is_null() {

@@ -3,11 +3,11 @@
 //! interrupted a hook, that goes through Rust's frames. These let no foreign unwinder through at all of their
 //! instructions, and a frame that catches panics keeps it: the process was aborted, by Rust or by the C library.
 //!
-//! So these frames are left as `siglongjmp` leaves them, without a look at what they would do: a hook holds signals where
-//! it must not be left.
+//! So these frames are left as `siglongjmp` leaves them, without a look at what they would do: a hook holds signals
+//! where it must not be left.
 
-/// Defines what the linker puts in place of Rust's personality routine (Itanium C++ ABI: Exception Handling, 1.6.2), for
-/// a library that is linked with `--wrap=rust_eh_personality`. Panics of the library itself reach Rust's routine.
+/// Defines what the linker puts in place of Rust's personality routine (Itanium C++ ABI: Exception Handling, 1.6.2),
+/// for a library that is linked with `--wrap=rust_eh_personality`. Panics of the library itself reach Rust's routine.
 #[macro_export]
 macro_rules! pass_forced_unwinding {
     () => {

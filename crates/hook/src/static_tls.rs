@@ -6,14 +6,14 @@
 //! It takes a few bytes of the static TLS area, which every library loaded at start-up may use.
 
 /// Whether the calling task has the C library's thread-local storage: what clone(2) makes with CLONE_SETTLS and zeroed
-/// memory, as Chromium's sandbox does, or with a block of the program's own, has none. It may call the functions that need none in the C library, such as `_exit`,
-/// execve, mmap and prctl: their hooks leave them to the C library there. No block of `static_tls!` and no errno may be
-/// touched.
+/// memory, as Chromium's sandbox does, or with a block of the program's own, has none. It may call the functions that
+/// need none in the C library, such as `_exit`, execve, mmap and prctl: their hooks leave them to the C library there.
+/// No block of `static_tls!` and no errno may be touched.
 #[inline]
 pub fn exists() -> bool {
     let (this, own): (usize, usize);
-    // SAFETY: reads two words of the thread's control block, or of what the program has in its place. The first is its own
-    // address (Drepper, ELF Handling For Thread-Local Storage, 3.4.6), and in glibc the third is, too (`self` of
+    // SAFETY: reads two words of the thread's control block, or of what the program has in its place. The first is its
+    // own address (Drepper, ELF Handling For Thread-Local Storage, 3.4.6), and in glibc the third is, too (`self` of
     // tcbhead_t, sysdeps/x86_64/nptl/tls.h).
     unsafe {
         core::arch::asm!(

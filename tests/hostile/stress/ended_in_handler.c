@@ -1,5 +1,5 @@
-/* Threads end in a signal handler that has interrupted calls that change mappings, by pthread_exit or by a cancellation that
-   is acted on in write. */
+/* Threads end in a signal handler that has interrupted calls that change mappings, by pthread_exit or by a
+   cancellation that is acted on in write. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>

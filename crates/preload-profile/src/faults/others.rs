@@ -8,8 +8,9 @@ use numamma_hook::{errno, real};
 /// UFFDIO_API, the handshake, which comes before all else.
 const HANDSHAKE: c_ulong = 0xc018_aa3f;
 
-/// ioctl(2); variadic in C, which passes one argument the same way. Any other call than the handshake goes on to the next
-/// ioctl and leaves no frame of this library: it may block, and a thread with asynchronous cancellation is unwound there.
+/// ioctl(2); variadic in C, which passes one argument the same way. Any other call than the handshake goes on to the
+/// next ioctl and leaves no frame of this library: it may block, and a thread with asynchronous cancellation is unwound
+/// there.
 ///
 /// # Safety
 /// C's contract.
