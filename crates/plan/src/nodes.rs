@@ -64,7 +64,8 @@ pub fn parse<'a>(text: &str, available: impl Into<Available<'a>>) -> Result<Vec<
 pub(crate) fn check_existing(mut nodes: impl Iterator<Item = u32>, existing: &[u32]) -> Result<(), Unusable> {
     let Some(node) = nodes.find(|n| !existing.contains(n)) else { return Ok(()) };
     Err(Unusable::from(format!(
-        "node {node} does not exist, has no memory or is not allowed for this process; it may use nodes {}",
+        "node {node} does not exist, has no memory or is not allowed for this process; it may use nodes {}. \
+         `numamma advise` writes a policy for the nodes that are here",
         format(existing)
     )))
 }
