@@ -209,6 +209,7 @@ fn costs(dir: &Path, program: &Path, arguments: [&str; 3]) -> (f64, f64, f64) {
 /// is recorded, and each takes longer all the same. Of 14 % more CPU time 3 to 5 % were stated; and the recorder used
 /// three quarters of the program's time, because it looked at each page of the heap for each 33 pages that this grew.
 #[test]
+#[ignore = "long: make test-long"]
 fn the_overhead_of_page_faults_is_stated_and_its_recorder_keeps_up() {
     /// Other work makes one pair wrong, in either direction; one of these must be right.
     const PAIRS: usize = 3;
@@ -244,6 +245,7 @@ fn the_overhead_of_page_faults_is_stated_and_its_recorder_keeps_up() {
 /// What does nothing but allocate costs more than `--max-overhead`, for what is left out is still counted. How much
 /// that is must be stated. It took 2.4 times as long once, and "< 0.1 %" was stated.
 #[test]
+#[ignore = "long: make test-long"]
 fn the_overhead_of_large_allocations_is_bounded_and_stated() {
     /// Nanoseconds that a pair of calls may cost more, on a machine that is busy otherwise.
     const PAIR_NS: f64 = 100.0;
