@@ -93,11 +93,11 @@ pub fn yield_now() {
 }
 
 /// Waits for `ns` nanoseconds, or a signal, as long as `word` is `value` at the beginning: futex(2), which every
-/// allocator of a program with threads calls, too. Changes errno.
-pub fn wait_while(word: &AtomicU32, value: u32, ns: i64) {
+/// allocator of a program with threads calls, too. False when the time was up. Changes errno.
+pub fn wait_while(word: &AtomicU32, value: u32, ns: i64) -> bool {
     let timeout = libc::timespec { tv_sec: 0, tv_nsec: ns };
     // SAFETY: the word and the timeout are readable for the length of the call.
-    unsafe {
+    let rc = unsafe {
         libc::syscall(
             libc::SYS_futex,
             word.as_ptr(),
@@ -106,6 +106,7 @@ pub fn wait_while(word: &AtomicU32, value: u32, ns: i64) {
             &raw const timeout,
         )
     };
+    rc == 0 || crate::errno::get() != libc::ETIMEDOUT
 }
 
 /// Wakes all threads that wait for `word`, see [`wait_while`].

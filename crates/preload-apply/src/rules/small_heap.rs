@@ -29,11 +29,11 @@ mod turnover;
 
 use core::cell::UnsafeCell;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use numamma_hook::{errno, fork_wiped, sandbox};
-use numamma_kernel::sys;
 use numamma_kernel::window::Window;
+use numamma_kernel::{clock, sys};
 
 use super::coming_again::{Link, Why};
 use super::extent::{Extent, HeapAddress};
@@ -49,6 +49,12 @@ const SPINS: usize = 30;
 /// Looks after which a thread waits for the holder, which seems not to run; and for how long each time, ns.
 const LOOKS: usize = 4;
 const WAIT_NS: i64 = 200_000;
+/// Time after which a lock that nobody was seen to let go is taken for one whose holder is gone: a signal handler of the
+/// program ended the thread there, or left by siglongjmp. The time slice of a thread with a real-time policy
+/// (sched_rr_get_interval(2)), which is longer than those of others.
+const GONE_NS: u64 = 100_000_000;
+/// Longest pause between two waits for one lock that count as one.
+const PAUSE_NS: u64 = 10_000_000;
 
 /// In a cache line of its own: other threads read it while the rest of the heap changes.
 #[repr(align(64))]
@@ -66,6 +72,8 @@ pub struct Heap {
     used: AtomicUsize,
     /// See [`home`].
     lender: AtomicU32,
+    /// Since when nobody was seen to let the lock go, and the last time that a thread waited for that in vain, ns; or 0.
+    stuck: [AtomicU64; 2],
     link: Link,
     inner: UnsafeCell<Inner>,
 }
@@ -103,7 +111,7 @@ impl Locked for Heap {
 impl Heap {
     fn new(home: &'static Home) -> Heap {
         let inner = UnsafeCell::new(Inner::new(home.owner, home.extents));
-        let (lock, allocations, used, lender) = Default::default();
+        let (lock, allocations, used, lender, stuck) = Default::default();
         let link = Link::new(|heap, why| {
             // SAFETY: the address that the heap entered the list with.
             let heap = unsafe { Heap::at(heap) };
@@ -112,7 +120,7 @@ impl Heap {
                 Why::Needed | Why::Forks => heap.release(why),
             }
         });
-        Heap { home: Apart(home), lock, allocations, used, lender, link, inner }
+        Heap { home: Apart(home), lock, allocations, used, lender, stuck, link, inner }
     }
 
     /// Its rule, or the first of the rules that share it.
@@ -160,7 +168,7 @@ impl Heap {
                 // Pairs with the fence of `Held::drop`: if the lock is let go after this, its holder sees the waiter;
                 // if before, the kernel sees another value than `holder`.
                 self.lock.waiters.store(1, Ordering::SeqCst);
-                sys::wait_while(&self.lock.busy, holder, WAIT_NS);
+                self.waited(sys::wait_while(&self.lock.busy, holder, WAIT_NS));
             }
             return;
         }
@@ -173,6 +181,34 @@ impl Heap {
             }
             core::hint::spin_loop();
         }
+        self.waited(false);
+    }
+
+    /// The lock was free.
+    #[inline(always)]
+    fn was_taken(&self) {
+        if self.stuck[0].load(Ordering::Relaxed) != 0 {
+            self.waited(true);
+        }
+    }
+
+    /// A thread has waited for the lock, which was let go meanwhile or not.
+    #[cold]
+    fn waited(&self, was_let_go: bool) {
+        let ([since, last], now) = (&self.stuck, clock::coarse_ns());
+        let pauses = now.saturating_sub(last.load(Ordering::Relaxed)) > PAUSE_NS;
+        if was_let_go || pauses {
+            since.store(if was_let_go { 0 } else { now }, Ordering::Relaxed);
+        }
+        last.store(now, Ordering::Relaxed);
+    }
+
+    /// Whether the thread that holds the lock is gone, as far as others can tell: if it is not, it goes on with this
+    /// heap, and others with one in its place.
+    #[cold]
+    fn is_left(&self) -> bool {
+        let [since, last] = [0, 1].map(|i| self.stuck[i].load(Ordering::Relaxed));
+        since != 0 && last.saturating_sub(since) >= GONE_NS
     }
 
     /// Its place in the list of heaps that have kept memory.

@@ -12,6 +12,7 @@
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use numamma_hook::held_signals::HeldSignals;
 use numamma_hook::{errno, real};
 use numamma_kernel::clock;
 use numamma_kernel::sys::PAGE;
@@ -70,6 +71,9 @@ pub fn released(object: &Object, by: ReleasedBy) {
 fn raise_thresholds(size: usize) {
     if size >= MMAP_THRESHOLD {
         let _errno = errno::Saved::now();
+        // A handler that left by siglongjmp, or ended the thread, would leave a lock of glibc's taken that the program
+        // does not take here.
+        let _held = HeldSignals::hold();
         // SAFETY: a block of its own, which is not used. Nothing is written but the allocator's header.
         unsafe { real::free(real::malloc(size)) };
     }
@@ -83,7 +87,9 @@ fn consolidate() {
     let now = clock::coarse_ns();
     if CONSOLIDATED.swap(now, Ordering::Relaxed) != now {
         let _errno = errno::Saved::now();
-        // SAFETY: as in `raise_thresholds`.
+        // As in `raise_thresholds`.
+        let _held = HeldSignals::hold();
+        // SAFETY: as there.
         unsafe { real::free(real::malloc(CONSOLIDATES)) };
     }
 }

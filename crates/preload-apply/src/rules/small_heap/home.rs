@@ -131,6 +131,7 @@ impl Home {
                 return Some(object);
             }
             if let Some(held) = Held::take(heap) {
+                heap.was_taken();
                 let may_map = in_use == 1 || has_asked || self.is_shared.load(Ordering::Relaxed);
                 let (object, is_refused) = self.allocate_in(held, in_use, wanted, may_map, &caller);
                 if !is_refused {
@@ -142,7 +143,7 @@ impl Home {
                 }
                 continue;
             }
-            if heap.lock.is_lost(Heap::process()) {
+            if heap.lock.is_lost(Heap::process()) || heap.is_left() {
                 self.new_heap(number, heap)?;
                 continue;
             }
