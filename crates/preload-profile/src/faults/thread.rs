@@ -163,7 +163,7 @@ fn take_turns() {
     loop {
         match TURN.load(Acquire) {
             u32::MAX => return,
-            turn if turn % 2 == 0 => sys::wait_while(&TURN, turn, MS as i64),
+            turn if turn % 2 == 0 => _ = sys::wait_while(&TURN, turn, MS as i64),
             turn => {
                 TURN.store(turn + 1, Release);
                 sys::wake_all(&TURN);
