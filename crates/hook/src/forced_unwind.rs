@@ -4,7 +4,8 @@
 //! instructions, and a frame that catches panics keeps it: the process was aborted, by Rust or by the C library.
 //!
 //! So these frames are left as `siglongjmp` leaves them, without a look at what they would do: a hook holds signals
-//! where it must not be left.
+//! where it must not be left. What would take too long with that, a heap for small objects, finds out that nobody lets
+//! its lock go.
 
 /// Defines what the linker puts in place of Rust's personality routine (Itanium C++ ABI: Exception Handling, 1.6.2),
 /// for a library that is linked with `--wrap=rust_eh_personality`. Panics of the library itself reach Rust's routine.
