@@ -2,8 +2,8 @@
 //! library then unwinds it from there: Rust's frames do not allow that at all of their instructions, and the process
 //! would be aborted; and what this library keeps would be left half changed. So hooks of functions that such a thread
 //! may call, since they are system calls without a hook, run with deferred cancellation, and a cancellation that has
-//! come meanwhile is acted on behind them. Allocating is not among them: glibc's malloc, too, may not be left half
-//! done.
+//! come meanwhile is acted on when they have finished. Allocating is not among them: glibc's malloc, too, may not be
+//! left half done.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -33,7 +33,7 @@ pub fn start() {
     }
 }
 
-/// Where threads are before glibc 2.34.
+/// The library that has the functions of threads before glibc 2.34.
 const LIBPTHREAD: &CStr = c"libpthread.so.0";
 
 /// Base address and file name of the object that has `address`.
@@ -79,7 +79,8 @@ macro_rules! deferred_entry {
                     "push r9", ".cfi_adjust_cfa_offset 8",
                     // The old type. With the return address and six registers the stack is aligned for calls.
                     "push {deferred}", ".cfi_adjust_cfa_offset 8",
-                    // glibc's control block has its own address at both places. What a program made itself has not.
+                    // glibc's control block of a thread has its own address at both places. Without it there is no type
+                    // to set.
                     "mov rax, qword ptr fs:[0]",
                     "test rax, rax",
                     "je 2f",
@@ -110,7 +111,7 @@ macro_rules! deferred_entry {
                     "mov edi, dword ptr [rsp]",
                     "cmp edi, {deferred}",
                     "je 3f",
-                    // Set before, so there is a function that sets it.
+                    // Another type was read through this pointer, so it is not null.
                     "mov qword ptr [rsp + 8], rax",
                     "mov rsi, rsp",
                     "mov rax, qword ptr [rip + {set}@GOTPCREL]",

@@ -22,7 +22,7 @@ static RESOLVED: AtomicBool = AtomicBool::new(false);
 
 macro_rules! table {
     ($($name:ident($($ty:ty),*) $(-> $ret:ty)?;)*) => {
-        /// Where the addresses are, for stubs in assembly; null until they are looked up.
+        /// The variables that hold the addresses, for stubs in assembly; null until they are looked up.
         #[allow(non_upper_case_globals, missing_docs)] // the names of the functions
         pub mod slot {
             use super::*;
